@@ -1,0 +1,57 @@
+# One entry for everything. Each target sets up what it needs; a second call starts at once.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check fmt bench docs lock clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## make .venv from requirements.lock
+
+# uv installs the several gigabytes of torch in a minute where pip takes many. It does not read pip's settings,
+# so a mirror that pip was told about is handed on.
+$(READY): requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
+	@index="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}"; \
+	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
+	export UV_HTTP_TIMEOUT=300; \
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock && \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+demo: $(READY)  ## pretrain on generated pictures and compare with a random backbone and raw pixels
+	@$(BIN)/iecl demo --out runs/demo --overwrite
+
+test: $(READY)  ## the default tests, two at a time
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-slow: $(READY)  ## tests that take minutes
+	@$(BIN)/python -m pytest -m slow
+
+check: $(READY)  ## format, lint, types, documentation
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(MAKE) --no-print-directory docs
+
+fmt: $(READY)  ## format and apply safe fixes
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## measure overheads and start-up; writes benchmarks/results
+	@$(BIN)/python -m benchmarks
+
+docs: $(READY)  ## build the documentation; a warning is an error
+	@$(BIN)/python docs/generate.py
+	@$(BIN)/sphinx-build -q -W -n -b html docs docs/_build/html
+
+lock: $(READY)  ## pin the newest versions that pyproject.toml allows
+	@$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --no-emit-index-url --python-version 3.11 \
+	  --no-header --extra dev pyproject.toml -o requirements.lock
+
+clean:  ## remove what the targets made
+	rm -rf .venv docs/_build docs/generated runs

@@ -1,0 +1,201 @@
+"""What notebooks and the command call. Everything heavy is imported inside the functions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iecl.console import log_to_terminal
+from iecl.errors import UserError
+from iecl.runs.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from iecl.training.plan import Plan
+
+log = logging.getLogger("iecl.api")
+FREE_ON_RESUME = ("data.workers", "training.loggers")
+"""Settings that change nothing in the numbers: a resumed run may have others."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory as an object: `run.backbone`, `run.summary`, `run.metrics`."""
+
+    path: Path
+
+    @property
+    def backbone(self) -> nn.Module:
+        """The trained backbone, an ordinary torchvision or timm module in evaluation mode."""
+        from iecl.evaluation.model import load_model
+
+        return load_model(self.path).backbone
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting of the run."""
+        from iecl.settings import read_toml
+
+        return read_toml(RunDirectory(self.path).settings)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The verdict and the last readings; empty while the run is unfinished."""
+        run = RunDirectory(self.path)
+        return run.read_json(run.summary)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """All rows that were recorded, in order."""
+        return list(RunDirectory(self.path).read_metrics())
+
+    def evaluate(self, name: str, data: str | None = None, **options: Any) -> dict[str, Any]:
+        """Measure the backbone: see `iecl.evaluate`."""
+        return evaluate(name, self.path, data, **options)
+
+
+def pretrain(
+    data: str | Path = "",
+    out: str | Path = "",
+    *,
+    method: str = "",
+    backbone: str = "",
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    recipe: str = "",
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    sets: Iterable[str] = (),
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """Train a backbone on images and return its run.
+
+    Args:
+        data: a folder of images, or a name from `iecl list datasets`.
+        out: the run directory; by default runs/<method>-<data>.
+        method: a name from `iecl list methods`; by default the recipe's, or ie-cl.
+        backbone: a name from `iecl list backbones`; by default a ResNet-18 for the image size.
+        epochs: passes over the data.
+        batch_size: images in a loss, over all processes.
+        seed: decides every random draw.
+        recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
+        settings: further settings by section, as in `{"optimiser": {"rate": 1e-3}}`.
+        sets: the same as text, as in `["optimiser.rate=1e-3"]`.
+        resume: go on with the run in `out`; settings given here must equal the run's.
+        overwrite: replace a run in `out`.
+        quiet: show warnings only.
+    """
+    from iecl.settings import merge
+
+    flags: dict[str, dict[str, Any]] = {}
+    for section, key, value in (
+        ("data", "name", str(data) if data else None),
+        ("backbone", "name", backbone or None),
+        ("training", "epochs", epochs),
+        ("training", "batch", batch_size),
+        ("training", "seed", seed),
+    ):
+        if value is not None:
+            flags.setdefault(section, {})[key] = value
+    with log_to_terminal(quiet):
+        given = merge(flags, settings or {})
+        if resume:
+            plan, run = _plan_to_resume(out, method, recipe, given, sets)
+        else:
+            plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
+        return _start(plan, run, quiet)
+
+
+def _plan_afresh(
+    out: str | Path, method: str, recipe: str, flags: Mapping[str, Any], sets: Iterable[str], overwrite: bool
+) -> tuple[Plan, RunDirectory]:
+    from iecl.data.resolve import resolve_data
+    from iecl.training.plan import make_plan, with_data
+
+    plan = make_plan(method=method, recipe=recipe, flags=flags, sets=sets)
+    if not out:
+        out = Path("runs") / f"{plan.method_name}-{Path(plan.data.name).name}"
+    if RunDirectory(out).holds_run and not overwrite:
+        RunDirectory.fresh(out)  # says so before any work is done
+    log.info("looking at %s", plan.data.name)
+    plan = with_data(plan, resolve_data(plan.data))
+    run = RunDirectory.fresh(out, overwrite)
+    log.info("writing to %s", run.path)
+    return plan, run
+
+
+def _plan_to_resume(
+    out: str | Path, method: str, recipe: str, flags: Mapping[str, Any], sets: Iterable[str]
+) -> tuple[Plan, RunDirectory]:
+    from iecl.settings import merge, parse_assignment, read_toml
+    from iecl.training.plan import difference, plan_from_values
+
+    if not out:
+        raise UserError("which run is to be resumed?", where="--resume", do="name its folder with --out")
+    if recipe:
+        raise UserError("a resumed run has its settings already", where="--recipe", do="leave --recipe out")
+    run = RunDirectory.existing(out, "--out")
+    before = read_toml(run.settings)
+    after = merge(before, flags)
+    for text in sets:
+        after = merge(after, parse_assignment(text))
+    if method:
+        after = merge(after, {"method": {"name": method}})
+    if "name" in flags.get("data", {}):
+        from iecl.data.resolve import folder_of
+
+        folder = folder_of(after["data"]["name"])
+        after["data"] = {**after["data"], "name": after["data"]["name"] if folder is None else str(folder)}
+    old, new = plan_from_values(before), plan_from_values(after)
+    changed = [line for line in difference(old, new) if not line.startswith(FREE_ON_RESUME)]
+    if changed:
+        raise UserError(
+            f"a resumed run keeps its settings: {'; '.join(changed)}",
+            where=str(run.settings),
+            do="use the same values, or another --out",
+        )
+    log.info("resuming %s", run.path)
+    return new, run
+
+
+def _start(plan: Plan, run: RunDirectory, quiet: bool) -> Run:
+    if run.read_json(run.summary).get("finished"):
+        log.info("%s is finished already", run.path)
+        return Run(run.path)
+    log.info("loading torch")
+    from iecl.training.running import start
+
+    start(plan, run, quiet=quiet)
+    return Run(run.path)
+
+
+def load(path: str | Path) -> Run:
+    """The run in a directory."""
+    return Run(RunDirectory.existing(path).path)
+
+
+def evaluate(name: str, model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
+    """Measure a run or an exported file with the protocol `name` (knn, linear) on labelled images."""
+    from iecl.evaluation.running import evaluate as measure
+
+    return measure(name, model, data, **options)
+
+
+def embed(model: str | Path, data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
+    """Write one feature vector for each image to a .npz or .parquet file."""
+    from iecl.evaluation.embedding import embed as write
+
+    return write(model, str(data), Path(out), **options)
+
+
+def export(run: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
+    """Write the backbone of a run as safetensors with plain names, and prove that it loads."""
+    from iecl.export.weights import export as write
+
+    return write(run, Path(out), **options)

@@ -1,0 +1,47 @@
+"""From a name to a backbone: the table, `torchvision/NAME` for its other models, `timm/NAME` with the timm extra."""
+
+import torch
+from torch import nn
+
+from iecl import counter
+from iecl.backbones import BACKBONES
+from iecl.errors import UserError
+from iecl.registry import resolve
+
+
+def make_backbone(name: str, seed: int = 0) -> nn.Module:
+    """A freshly initialised backbone that maps images to features, with its width as `num_features`.
+
+    The same name and seed give the same weights; torch's own generator is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(counter.key(seed, "weights/backbone"))
+        if name.startswith("timm/"):
+            return _from_timm(name.removeprefix("timm/"))
+        if name.startswith("torchvision/"):
+            from iecl.backbones.from_torchvision import headless
+
+            return headless(name.removeprefix("torchvision/"))
+        made: nn.Module = resolve(name, BACKBONES, "backbone", "--backbone").load()()
+        return made
+
+
+def _from_timm(name: str) -> nn.Module:
+    try:
+        import timm
+    except ImportError as problem:
+        raise UserError(f"backbone timm/{name} needs timm", where="--backbone", do="install iecl[timm]") from problem
+    if not timm.is_model(name):
+        raise UserError(f"timm has no model {name!r}", where="--backbone", do="see timm.list_models()")
+    model: nn.Module = timm.create_model(name, pretrained=False, num_classes=0)
+    return model
+
+
+def width_of(backbone: nn.Module) -> int:
+    """The length of a feature."""
+    width = getattr(backbone, "num_features", None)
+    if not isinstance(width, int):
+        raise UserError(
+            f"{type(backbone).__name__} does not say how long its features are", do="set its attribute num_features"
+        )
+    return width

@@ -1,0 +1,29 @@
+"""`iecl embed MODEL --data ... --out FILE`."""
+
+import argparse
+from typing import Any
+
+from iecl.cli import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A model, images, a file."""
+    parser.add_argument("model", help="run directory or exported .safetensors file")
+    parser.add_argument("--data", required=True, help="folder of images, or a name from: iecl list datasets")
+    parser.add_argument("--out", required=True, help="file to write, .npz or .parquet")
+    parser.add_argument(
+        "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
+    )
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Write the features and say how many."""
+    from iecl import api
+
+    result = api.embed(args.model, args.data, args.out, checkpoint=args.checkpoint, quiet=args.quiet)
+    say(
+        args,
+        f"{result['rows']:,} vectors of length {result['width']} in {result['path']}",
+        f"weights: {result['weights']}",
+    )
+    return result

@@ -1,0 +1,44 @@
+"""`iecl list methods|backbones|datasets|recipes`: tables of plain strings, no torch."""
+
+import argparse
+from typing import Any
+
+from iecl.cli import say
+from iecl.errors import UserError, did_you_mean
+
+KINDS = ("methods", "backbones", "datasets", "recipes", "evaluations", "policies")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to list; everything by default."""
+    parser.add_argument("kind", nargs="?", default="", help=f"one of: {', '.join(KINDS)}; default: all")
+
+
+def rows_of(kind: str) -> dict[str, str]:
+    """Names and one line each."""
+    from iecl.backbones import BACKBONES
+    from iecl.data.named import DATASETS
+    from iecl.evaluation import EVALUATIONS
+    from iecl.methods import METHODS
+    from iecl.recipes import list_recipes
+    from iecl.views.policies import POLICIES
+
+    if kind == "recipes":
+        return list_recipes()
+    if kind == "policies":
+        return {name: f"{'the same for every view' if len(p) == 1 else 'views differ'}" for name, p in POLICIES.items()}
+    table = {"methods": METHODS, "backbones": BACKBONES, "datasets": DATASETS, "evaluations": EVALUATIONS}[kind]
+    return {name: entry.summary for name, entry in table.items()}
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Print one table, or all."""
+    if args.kind and args.kind not in KINDS:
+        raise UserError(f"there is no list of {args.kind!r}", do=did_you_mean(args.kind, KINDS))
+    tables = {kind: rows_of(kind) for kind in ([args.kind] if args.kind else KINDS)}
+    for kind, rows in tables.items():
+        if not args.kind:
+            say(args, f"{kind}:")
+        width = max(map(len, rows))
+        say(args, *(f"  {name:<{width}}  {line}" for name, line in rows.items()))
+    return tables

@@ -1,0 +1,120 @@
+"""What a person sees while something runs: log lines and one line of progress. Nothing else writes to the terminal.
+
+Everything goes to standard error; standard output is for results. On a terminal the progress line is rewritten in
+place; elsewhere a plain line appears at most every 30 seconds. `NO_COLOR` is honoured.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+PLAIN_SECONDS = 30.0
+
+
+@cache
+def terminal() -> "Console":
+    """The one rich console of this process."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class TerminalHandler(logging.Handler):
+    """Prints log lines above a running progress line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line; warnings stand out."""
+        style = "yellow" if record.levelno >= logging.WARNING else None
+        terminal().print(self.format(record), style=style, markup=False)
+
+
+@contextmanager
+def log_to_terminal(quiet: bool = False) -> Iterator[None]:
+    """Show the library's log lines while the block runs; only warnings when quiet. Nested blocks show them once."""
+    logger, handler = logging.getLogger("iecl"), TerminalHandler()
+    if any(isinstance(other, TerminalHandler) for other in logger.handlers):
+        yield
+        return
+    handler.setLevel(logging.WARNING if quiet else logging.INFO)
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+class ProgressLine:
+    """One line that says how far a long task is. Use it as a context; call `show` as often as you like."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet, self._shown_at, self._live = quiet, 0.0, None
+        self._live: Live | None
+
+    def __enter__(self) -> "ProgressLine":
+        return self
+
+    def show(self, text: str) -> None:
+        """Replace the line by `text`."""
+        if self.quiet:
+            return
+        now = time.monotonic()
+        if not terminal().is_terminal:
+            if now - self._shown_at >= PLAIN_SECONDS:
+                self._shown_at = now
+                print(text, file=sys.stderr, flush=True)  # noqa: T201  # the one place that may print
+            return
+        if self._live is None:
+            from rich.live import Live
+
+            self._live = Live(console=terminal(), refresh_per_second=8, transient=True)
+            self._live.start()
+        if now - self._shown_at >= 0.1:
+            from rich.text import Text
+
+            self._shown_at = now
+            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"))
+
+    def count(self, what: str) -> "Counter":
+        """A callable (done, total) that shows how many of `what` are done."""
+        return Counter(self, what)
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class Counter:
+    """Shows `what done/total` on a progress line."""
+
+    def __init__(self, line: ProgressLine, what: str) -> None:
+        self.line, self.what = line, what
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show the count."""
+        self.line.show(f"{self.what}  {done:,}/{total:,}")
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it.
+
+    >>> duration(42), duration(150), duration(7300)
+    ('42 s', '2 min 30 s', '2 h 2 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

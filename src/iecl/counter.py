@@ -1,0 +1,68 @@
+"""Random numbers by counter: every draw is a pure function of (seed, purpose, epoch, sample position).
+
+There is no generator whose history matters. A run can therefore be resumed at any step, with any number of workers or
+processes, and any view of any image can be drawn again. `key` folds names and numbers into 64 bits; `uniform`,
+`normal` and `permutation` hash a key with positions. The hash is SplitMix64's finaliser (Steele et al. 2014), applied
+to the counter and once more after the key went in. Integer arithmetic only, so CPU and GPU give the same bits.
+"""
+
+import math
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+
+def key(seed: int, purpose: str, *numbers: int) -> int:
+    """A signed 64-bit key for one stream of draws, as in `key(seed, "crop", epoch, view)`."""
+    text = ":".join((str(seed), purpose, *map(str, numbers)))
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser on int64; multiplication wraps, and the mask turns `>>` into a logical shift."""
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9 as a signed number
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def bits(key: int, positions: Tensor, columns: int = 1) -> Tensor:
+    """64 random bits for each position and column: int64 of shape (len(positions), columns)."""
+    column = torch.arange(columns, device=positions.device)
+    # Rows first, then columns: widening a draw does not change the columns that were there before.
+    row = _mix(positions.long() * -0x61C8864680B583EB + key)  # the golden ratio's odd 64-bit multiplier
+    return _mix(_mix(row[:, None] + column * -0x61C8864680B583EB) ^ key)
+
+
+def uniform(key: int, positions: Tensor, columns: int = 1) -> Tensor:
+    """Uniform float32 numbers in [0, 1), one row per position.
+
+    >>> positions = torch.tensor([7, 8])
+    >>> bool((uniform(1, positions, 3)[1] == uniform(1, positions[1:], 3)[0]).all())      # a row knows no neighbours
+    True
+    """
+    return ((bits(key, positions, columns) >> 40) & 0xFFFFFF).float() / 2**24
+
+
+def normal(key: int, positions: Tensor, columns: int = 1) -> Tensor:
+    """Standard normal float32 numbers, one row per position (Box-Muller)."""
+    first, second = uniform(key, positions, 2 * columns).split(columns, dim=1)
+    return (-2 * torch.log1p(-first)).sqrt() * torch.cos(2 * math.pi * second)
+
+
+def permutation(key: int, length: int) -> Tensor:
+    """A random order of `length` things."""
+    return bits(key, torch.arange(length)).squeeze(1).argsort(stable=True)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Draws for the rows of one batch, handed to a part that needs noise and should not know what time it is."""
+
+    key: int
+    positions: Tensor
+
+    def normal(self, columns: int, part: int = 0) -> Tensor:
+        """Standard normal numbers, one row per image; `part` tells several draws of one owner apart."""
+        return normal(key(self.key, "part", part), self.positions, columns)

@@ -1,0 +1,1 @@
+"""Images of any origin as batches of uint8 pixels."""

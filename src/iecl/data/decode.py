@@ -1,0 +1,211 @@
+"""A picture file as upright 8-bit RGB on a square canvas; whatever is wrong with the file becomes one short reason.
+
+Pillow's own limits and switches are global, so they are neither used nor changed: the formats are asked directly, and
+the number of pixels is read from the header and compared before anything is decoded.
+"""
+
+import io
+import os
+import stat
+import struct
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+# Importing a plug-in registers its format. Formats that run programs or embed others (EPS, PDF, ...) stay out.
+from PIL import (
+    AvifImagePlugin,  # noqa: F401
+    BmpImagePlugin,  # noqa: F401
+    GifImagePlugin,  # noqa: F401
+    Image,
+    ImageFile,
+    JpegImagePlugin,
+    PngImagePlugin,  # noqa: F401
+    PpmImagePlugin,  # noqa: F401
+    TiffImagePlugin,  # noqa: F401
+    WebPImagePlugin,  # noqa: F401
+)
+
+from iecl.errors import UserError
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "AVIF")
+_ORIENTATION = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_TURNED = (5, 6, 7, 8)  # height and width are swapped
+# What decoders raise on garbage: nearly anything. A name that does not exist would be our mistake, and is not caught.
+_GARBAGE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,  # with RecursionError and NotImplementedError
+    EOFError,
+    BufferError,
+    struct.error,
+    zlib.error,
+)
+Picture = npt.NDArray[np.uint8]
+
+
+class Unreadable(Exception):  # noqa: N818 - it is an answer about a file, caught row by row
+    """A file that is no usable picture; the message is the reason in a few words."""
+
+
+def nothing_readable(name: str, reasons: Counter[str]) -> UserError:
+    """The error for data without one good picture.
+
+    >>> print(nothing_readable("cats", Counter({"truncated": 2, "empty file": 1})))
+    none of the 3 pictures in cats can be read: 2 truncated, 1 empty file (--data)
+    """
+    counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
+    return UserError(f"none of the {reasons.total()} pictures in {name} can be read: {counts}", where="--data")
+
+
+def decode(path: bytes | str | os.PathLike[str], side: int, max_pixels: int) -> tuple[Picture, tuple[int, int]]:
+    """The first frame of a picture as (3, side, side), and the (height, width) that it had.
+
+    The aspect ratio is not kept on the canvas; height and width are those of the upright picture, so that a crop of any
+    aspect can still be drawn.
+
+    Raises:
+        Unreadable: the file is missing, damaged, no picture, or has more than `max_pixels` pixels.
+    """
+    content = _content(path, max_pixels)
+    with _reasons():
+        picture = _opened(content, max_pixels)
+        width, height = picture.size
+        if isinstance(picture, JpegImagePlugin.JpegImageFile):
+            # The decoder halves for free. Twice the canvas is left, so that the last step is still a proper filter.
+            picture.draft(None, (2 * side, 2 * side))
+        picture.load()
+        orientation = _orientation(picture)
+        canvas = _rgb(picture).resize((side, side), Image.Resampling.BICUBIC)
+        if orientation in _UPRIGHT:
+            canvas = canvas.transpose(_UPRIGHT[orientation])
+        size = (width, height) if orientation in _TURNED else (height, width)
+        return np.ascontiguousarray(np.asarray(canvas).transpose(2, 0, 1)), size
+
+
+def header_size(path: bytes | str | os.PathLike[str], max_pixels: int) -> tuple[int, int]:
+    """The (height, width) that a file declares, before it is turned upright; nothing is decoded.
+
+    Raises:
+        Unreadable: as for `decode`, as far as the header tells.
+    """
+    content = _content(path, max_pixels)
+    with _reasons():
+        width, height = _opened(content, max_pixels).size
+        return height, width
+
+
+def _content(path: bytes | str | os.PathLike[str], max_pixels: int) -> io.BytesIO:
+    """The bytes of a file. Decoders read from memory: a false length in the file then cannot claim any."""
+    try:
+        # Without O_NONBLOCK a pipe that took a picture's place would wait for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise Unreadable("not a regular file")
+            if status.st_size > 16 * max_pixels + 2**24:  # four 32-bit channels and room for metadata
+                raise Unreadable(f"too large: {status.st_size} bytes")
+            content = file.read()
+    except FileNotFoundError:
+        raise Unreadable("file is gone") from None
+    except OSError as problem:
+        raise Unreadable((problem.strerror or "cannot be read").lower()) from problem
+    if not content:
+        raise Unreadable("empty file")
+    return io.BytesIO(content)
+
+
+def _opened(content: io.BytesIO, max_pixels: int) -> ImageFile.ImageFile:
+    """The picture with its header read; the content decides on the format, not the file's name."""
+    prefix = content.read(16)
+    for name in FORMATS:
+        factory, accept = Image.OPEN[name]
+        if accept is not None and accept(prefix) is True:  # a text instead of True: a decoder that is not installed
+            content.seek(0)
+            picture = factory(content, "")
+            width, height = picture.size
+            if width * height > max_pixels:
+                raise Unreadable(f"too large: {width}x{height}")
+            if width * height == 0:
+                raise Unreadable("no pixels")
+            return picture
+    raise Unreadable("not an image")
+
+
+@contextmanager
+def _reasons() -> Iterator[None]:
+    """Turn what decoders raise into `Unreadable`, and keep what they warn of to ourselves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except Image.DecompressionBombError as problem:
+            raise Unreadable("too large") from problem
+        except MemoryError as problem:
+            raise Unreadable("out of memory") from problem
+        except _GARBAGE as problem:
+            is_cut = isinstance(problem, EOFError) or "truncated" in str(problem).lower()
+            raise Unreadable("truncated" if is_cut else "damaged") from problem
+
+
+def _orientation(picture: Image.Image) -> object:
+    """The EXIF orientation; a picture is good even if its EXIF block is not."""
+    try:
+        return picture.getexif().get(_ORIENTATION, 1)
+    except _GARBAGE:
+        return 1
+
+
+def _rgb(picture: Image.Image) -> Image.Image:
+    """Eight bits of red, green and blue; what is transparent becomes white."""
+    if picture.mode.startswith(("I", "F")):
+        return Image.fromarray(_eight_bit(np.asarray(picture))).convert("RGB")
+    if picture.has_transparency_data:
+        solid = picture.convert("RGBA")
+        white = Image.new("RGBA", solid.size, "white")
+        return Image.alpha_composite(white, solid).convert("RGB")
+    return picture.convert("RGB")
+
+
+def _eight_bit(values: npt.NDArray[np.generic]) -> Picture:
+    """Grey values of more than eight bits on the scale 0 to 255, without clipping.
+
+    16-bit values keep their scale. 32-bit and floating-point files do not say theirs: it is the smallest usual one that
+    holds all values (1 for fractions, 255, 65535), else the range from the lowest to the highest value.
+
+    >>> _eight_bit(np.array([0, 257, 65535], np.uint16)).tolist()
+    [0, 1, 255]
+    >>> _eight_bit(np.array([0, 0.5, 1], np.float32)).tolist(), _eight_bit(np.array([-3, 0, 3])).tolist()
+    ([0, 128, 255], [0, 128, 255])
+    """
+    grey = values.astype(np.float32)
+    finite = grey[np.isfinite(grey)]
+    if not finite.size:
+        raise ValueError("no finite value")
+    low, high = float(finite.min()), float(finite.max())
+    usual = (65535,) if values.dtype.itemsize == 2 else (255, 65535) if values.dtype.kind in "iu" else (1, 255, 65535)
+    scale = next((top for top in usual if low >= 0 and high <= top), None)
+    start, span = (0.0, float(scale)) if scale else (low, (high - low) or 1.0)
+    filled = np.nan_to_num(grey, nan=start, posinf=high, neginf=low)
+    made: Picture = np.rint((filled - start) * (255 / span)).astype(np.uint8)
+    return made

@@ -1,0 +1,84 @@
+"""A folder of picture files, decoded on each reading or once for all."""
+
+import numpy as np
+import torch
+
+from iecl.data.batch import Pixels
+from iecl.data.decode import Unreadable, decode
+from iecl.data.listing import Listing, printable
+from iecl.data.loader import in_order
+from iecl.data.source import ArraySource, Numbers, Progress
+
+
+class FolderSource:
+    """Files that are decoded whenever they are read."""
+
+    def __init__(
+        self, listing: Listing, labels: Numbers, classes: tuple[str, ...], *, side: int, max_pixels: int
+    ) -> None:
+        """Hold the list of files.
+
+        Args:
+            listing: the files.
+            labels: the class number of each, or -1.
+            classes: names of the classes.
+            side: height and width of the canvas that every picture is brought to.
+            max_pixels: a picture with more pixels is bad.
+        """
+        self.name = printable(listing.root)
+        self.listing, self.labels, self.classes = listing, labels, classes
+        self.side, self.max_pixels = side, max_pixels
+
+    def __len__(self) -> int:
+        return len(self.listing)
+
+    def read(self, index: Numbers) -> Pixels:
+        """Decode these files; one that cannot be decoded gives a black row and a line in `bad`."""
+        images = np.zeros((len(index), 3, self.side, self.side), np.uint8)
+        sizes = np.full((len(index), 2), self.side, np.int64)
+        bad: list[tuple[int, str]] = []
+        for row, i in enumerate(index.tolist()):
+            try:
+                images[row], sizes[row] = decode(self.listing.path(i), self.side, self.max_pixels)
+            except Unreadable as problem:
+                bad.append((row, str(problem)))
+        return Pixels(torch.from_numpy(images), torch.from_numpy(sizes), tuple(bad))
+
+    def path(self, index: int) -> str:
+        """The path of a file, in printable letters."""
+        return self.listing.name(index)
+
+
+def resident(
+    source: FolderSource, workers: int, progress: Progress | None = None
+) -> tuple[ArraySource, list[tuple[str, str]]]:
+    """Decode all files once and keep the good ones in memory.
+
+    Returns:
+        The pictures, and (path, reason) of each file that was left out.
+
+    Raises:
+        UserError: there is no good one.
+    """
+    images = torch.empty((len(source), 3, source.side, source.side), dtype=torch.uint8)
+    sizes = torch.empty((len(source), 2), dtype=torch.int64)
+    kept: list[Numbers] = []
+    skipped: list[tuple[str, str]] = []
+    filled = 0
+    for batch in in_order(source, 64, workers, on_bad=lambda path, reason: skipped.append((path, reason))):
+        rows = slice(filled, filled + len(batch.index))  # the good ones close ranks: no second copy is ever held
+        images[rows], sizes[rows] = batch.images, batch.sizes
+        kept.append(batch.index.numpy())
+        filled += len(batch.index)
+        if progress is not None:
+            progress(filled + len(skipped), len(source))
+    index = np.concatenate(kept)
+    whole = ArraySource(
+        source.name,
+        images[:filled],
+        source.labels[index],
+        source.classes,
+        sizes=sizes[:filled],
+        listing=source.listing.select(index),
+    )
+    return whole, skipped

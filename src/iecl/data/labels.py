@@ -1,0 +1,55 @@
+"""Classes from folders: the first folder of a picture's path below its split is its class."""
+
+import numpy as np
+import numpy.typing as npt
+
+from iecl.data.listing import Listing, printable
+from iecl.errors import UserError
+
+
+def class_folders(listing: Listing, labels: str) -> tuple[bytes, ...]:
+    """The names of the classes in byte order, empty when the pictures are taken as unlabelled.
+
+    Args:
+        listing: pictures to look at; the split that is trained on decides for all splits.
+        labels: `none`; `folders`; or `auto`: folders are classes if every picture lies in one, there are at least two,
+            and they hold two pictures or more on average.
+    """
+    if labels == "none":
+        return ()
+    owners = _owners(listing)
+    classes = tuple(sorted(set(owners) - {b""}))
+    if labels == "folders":
+        if not classes:
+            raise UserError(
+                f"{printable(listing.root)} has no class folders", where="data.labels = folders", do="set it to none"
+            )
+        return classes
+    return classes if b"" not in owners and len(classes) >= 2 and len(listing) >= 2 * len(classes) else ()
+
+
+def numbered(listing: Listing, classes: tuple[bytes, ...]) -> npt.NDArray[np.int64]:
+    """The class number of every picture, -1 for one that lies in no folder or when there are no classes.
+
+    Raises:
+        UserError: a folder is not among the classes; it would silently count as always wrong.
+    """
+    if not classes:
+        return np.full(len(listing), -1, np.int64)
+    number = {name: i for i, name in enumerate(classes)} | {b"": -1}
+    owners = _owners(listing)
+    strange = sorted(set(owners) - set(number))
+    if strange:
+        names = ", ".join(map(printable, strange[:3])) + (", ..." if len(strange) > 3 else "")
+        raise UserError(
+            f"{printable(listing.root)} has {len(strange)} class folder(s) that the training pictures lack: {names}",
+            where="data.labels",
+            do="name the folders alike, or set data.labels to none",
+        )
+    return np.fromiter((number[owner] for owner in owners), np.int64, len(listing))
+
+
+def _owners(listing: Listing) -> list[bytes]:
+    """The first folder of each path, empty for a picture that lies in none."""
+    parts = (listing.relative(i).partition(b"/") for i in range(len(listing)))
+    return [first if slash else b"" for first, slash, _ in parts]

@@ -1,0 +1,248 @@
+"""Batches of an epoch, the same ones for any number of workers and processes, from any step on.
+
+The order is a permutation keyed by (seed, epoch); step, process and row give a position in it. A file that cannot be
+read is replaced by one that the position alone decides on. Nothing depends on which worker is quicker.
+"""
+
+import signal
+import warnings
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from iecl import counter
+from iecl.data.batch import Batch
+from iecl.data.decode import nothing_readable
+from iecl.data.source import ArraySource, Numbers, OnBad, Source, log_bad
+from iecl.errors import TrainingError, UserError
+
+_DRAWS = 32  # a neighbour would do, but bad files come in runs: whole folders that were not copied
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The rows of one batch."""
+
+    index: Numbers  # arrays, not tensors: these would take a shared file each on their way to a worker
+    positions: Numbers
+    replacement_key: int | None
+    """Decides what stands in for bad rows; None: they are left out."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    batch: Batch
+    bad: tuple[tuple[int, str], ...]
+    """(sample, reason) of all files that were tried in vain."""
+
+
+class _Reader(Dataset["_Answer | UserError"]):
+    """Turns requests into batches, in this process or in a worker."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __getitem__(self, request: _Request) -> "_Answer | UserError":
+        try:
+            return self._answer(request)
+        except UserError as problem:  # raised in a worker it would arrive as the text of a traceback
+            return problem
+
+    def _answer(self, request: _Request) -> _Answer:
+        pixels = self.source.read(request.index)
+        index, positions = torch.from_numpy(request.index), torch.from_numpy(request.positions)
+        bad = {int(index[row]): reason for row, reason in pixels.bad}
+        rows = [row for row, _ in pixels.bad]
+        if rows and request.replacement_key is not None:
+            index = index.clone()
+            draws = counter.bits(request.replacement_key, positions[rows], _DRAWS).tolist()
+            for row, candidates in zip(rows, draws, strict=True):
+                index[row], pixels.images[row], pixels.sizes[row] = self._replacement(candidates, bad)
+        labels = torch.from_numpy(self.source.labels[index.numpy()])
+        batch = Batch(pixels.images, pixels.sizes, labels, index, positions)
+        if rows and request.replacement_key is None:
+            kept = torch.from_numpy(np.delete(np.arange(len(index)), rows))
+            batch = Batch(*(part[kept] for part in vars(batch).values()))
+        return _Answer(batch, tuple(bad.items()))
+
+    def _replacement(self, draws: list[int], bad: dict[int, str]) -> tuple[int, Tensor, Tensor]:
+        """The first readable sample among random ones, or from the last of them on; with its pixels and size.
+
+        Those tried in vain are added to `bad`.
+        """
+        count = len(self.source)
+        for draw in chain(draws, range(draws[-1], draws[-1] + count)):
+            candidate = draw % count
+            if candidate in bad:
+                continue
+            pixels = self.source.read(np.array([candidate]))
+            if not pixels.bad:
+                return candidate, pixels.images[0], pixels.sizes[0]
+            ((_, bad[candidate]),) = pixels.bad
+        raise nothing_readable(self.source.name, Counter(bad.values()))
+
+
+class _Requests:
+    """The sampler of a loader that outlives an epoch: what it iterates over can be exchanged."""
+
+    current: Iterable[_Request] = ()
+
+    def __iter__(self) -> Iterator[_Request]:
+        return iter(self.current)
+
+
+class _Pool:
+    """Answers requests in order, with worker processes or without."""
+
+    def __init__(self, source: Source, workers: int) -> None:
+        self._reader = _Reader(source)
+        self._requests = _Requests()
+        # What is in memory is read faster than it could be sent.
+        self._workers = 0 if isinstance(source, ArraySource) else workers
+        self._loader: DataLoader[_Answer | UserError] | None = None
+
+    def answers(self, requests: Iterable[_Request]) -> Generator[_Answer, None, None]:
+        """The answers to the requests; an error that a worker met is raised here."""
+        finished = False
+        try:
+            for answer in self._with_workers(requests) if self._workers else map(self._reader.__getitem__, requests):
+                if isinstance(answer, UserError):
+                    raise answer
+                yield answer
+            finished = True
+        finally:
+            if not finished:  # requests that nobody waits for any more must not hold up the next epoch, or the exit
+                self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        self._loader = None  # the loader's iterator ends them when it goes
+
+    def _with_workers(self, requests: Iterable[_Request]) -> Iterator[_Answer | UserError]:
+        self._requests.current = requests
+        earlier = signal.getsignal(signal.SIGCHLD)
+        if self._loader is None:
+            self._loader = self._make_loader()
+        try:
+            answers = iter(self._loader)
+            # The loader's own handler raises wherever the training happens to be when a worker dies. Without it the
+            # loss is noticed here, at the next batch.
+            if earlier is not None and signal.getsignal(signal.SIGCHLD) is not earlier:
+                signal.signal(signal.SIGCHLD, earlier)
+            yield from answers
+        except RuntimeError as problem:
+            if "DataLoader worker" not in str(problem):
+                raise
+            raise TrainingError(
+                "a process that decodes pictures died",
+                where=str(problem).splitlines()[0],
+                do="most often the memory ran out: lower data.workers or training.batch",
+            ) from problem
+
+    def _make_loader(self) -> "DataLoader[_Answer | UserError]":
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores: as asked for
+            return DataLoader(
+                self._reader,
+                batch_size=None,
+                sampler=self._requests,
+                num_workers=self._workers,
+                worker_init_fn=_leave_signals_to_the_parent,
+                persistent_workers=True,
+                generator=torch.Generator(),  # the loader draws a seed that nobody uses; not from the global state
+            )
+
+
+def _leave_signals_to_the_parent(worker: int) -> None:
+    """Ctrl-C reaches every process of the terminal; the parent alone decides what to do, and ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which a worker inherits
+
+
+class Loader:
+    """Endless shuffled batches for training, addressed by epoch and step."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        batch: int,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+        workers: int = 0,
+        on_bad: OnBad = log_bad,
+    ) -> None:
+        """Plan the epochs.
+
+        Args:
+            source: pictures to draw from.
+            batch: rows in each step on each process.
+            seed: decides on the order, and on what replaces bad files.
+            rank: number of this process.
+            world: number of processes.
+            workers: processes that decode; none are used for pictures that are in memory.
+            on_bad: is told each file that cannot be read, once.
+
+        Raises:
+            UserError: there are fewer pictures than one step needs.
+        """
+        self.source, self.batch, self.seed, self.rank, self.world = source, batch, seed, rank, world
+        self.steps = len(source) // (batch * world)
+        """Steps in an epoch; the rows that do not fill one more are left out, other ones in each epoch."""
+        if not self.steps:
+            raise UserError(
+                f"{source.name} has {len(source)} pictures, fewer than the {batch * world} of one step",
+                where="training.batch",
+                do=f"lower it to {len(source)} or less" if world == 1 else "lower it, or use fewer processes",
+            )
+        self._pool, self._on_bad, self._reported = _Pool(source, workers), on_bad, set[int]()
+
+    def epoch(self, epoch: int, first: int = 0) -> Generator[Batch, None, None]:
+        """The batches of an epoch for this process, from step `first` on."""
+        order = counter.permutation(counter.key(self.seed, "order", epoch), len(self.source)).numpy()
+        replacement_key = counter.key(self.seed, "replacement", epoch)
+        requests = (self._request(order, step, replacement_key) for step in range(first, self.steps))
+        for answer in self._pool.answers(requests):
+            self._report(answer)
+            yield answer.batch
+
+    def _request(self, order: Numbers, step: int, replacement_key: int) -> _Request:
+        start = (step * self.world + self.rank) * self.batch
+        return _Request(order[start : start + self.batch], np.arange(start, start + self.batch), replacement_key)
+
+    def _report(self, answer: _Answer) -> None:
+        for sample, reason in answer.bad:
+            if sample not in self._reported:
+                self._reported.add(sample)
+                self._on_bad(self.source.path(sample), reason)
+
+    def close(self) -> None:
+        """End the worker processes; the next epoch would start new ones."""
+        self._pool.close()
+
+
+def in_order(source: Source, batch: int, workers: int = 0, on_bad: OnBad = log_bad) -> Generator[Batch, None, None]:
+    """Every readable sample once, in the order of the source; the last batch may be smaller.
+
+    Raises:
+        UserError: no sample is readable.
+    """
+    reasons: Counter[str] = Counter()
+    numbers = (np.arange(start, min(start + batch, len(source))) for start in range(0, len(source), batch))
+    pool = _Pool(source, workers)
+    for answer in pool.answers(_Request(index, index, None) for index in numbers):
+        for sample, reason in answer.bad:
+            on_bad(source.path(sample), reason)
+            reasons[reason] += 1
+        if len(answer.batch.index):
+            yield answer.batch
+    pool.close()
+    if reasons.total() == len(source):
+        raise nothing_readable(source.name, reasons)

@@ -1,0 +1,86 @@
+"""From the settings to a source of pictures."""
+
+from pathlib import Path
+
+import numpy as np
+
+from iecl import counter
+from iecl.data.folder import FolderSource, resident
+from iecl.data.labels import class_folders, numbered
+from iecl.data.listing import Listing, list_images, printable, splits
+from iecl.data.named import DATASETS
+from iecl.data.resolve import folder_of, resolve_data
+from iecl.data.settings import DataSettings
+from iecl.data.source import Numbers, OnBad, Progress, Source, log_bad
+from iecl.errors import UserError, did_you_mean
+
+SPLITS = ("pretrain", "train", "test", "train-part")
+
+
+def open_source(
+    settings: DataSettings, split: str = "train", on_bad: OnBad = log_bad, progress: Progress | None = None
+) -> Source:
+    """The pictures of one split of a folder or of a named data set.
+
+    A folder without `train` and `test` inside is all there is to train on. To measure on it nevertheless, `test` is a
+    fixed fifth of it (of each class, where there are classes), and `train-part` the other four fifths; with splits of
+    its own `train-part` is the same as `train`. `pretrain` is `train`, with pictures without labels where a named data
+    set has some.
+
+    Args:
+        settings: what to open; what is `auto`, 0 or empty is chosen as by `resolve_data`.
+        split: `train`, `test`, `train-part`, or `pretrain`: all there is to train on without labels.
+        on_bad: is told each file or folder that is left out now; a source that decodes later tells its loader.
+        progress: is told how many files are decoded, when all are decoded now.
+
+    Raises:
+        UserError: there is no such data, or nothing in it can be read.
+    """
+    settings = resolve_data(settings)
+    folder = folder_of(settings.name)
+    if folder is None:
+        named: Source = DATASETS[settings.name].load()(settings, "train" if split == "train-part" else split)
+        return named
+    if split not in SPLITS:
+        raise UserError(f"a folder has no split {split!r}", where="split", do=did_you_mean(split, SPLITS))
+    source = _folder_source(settings, folder, split)
+    for failure in source.listing.unreadable:
+        on_bad(*failure)
+    if len(source) * 3 * settings.canvas**2 > settings.resident_megabytes * 2**20:
+        return source
+    whole, skipped = resident(source, settings.workers, progress)
+    for path, reason in skipped:
+        on_bad(path, reason)
+    return whole
+
+
+def _folder_source(settings: DataSettings, folder: Path, split: str) -> FolderSource:
+    parts = splits(folder)
+    listing = list_images(parts["train"] if "train" in parts else parts["all"])
+    classes = class_folders(listing, settings.labels)
+    labels = numbered(listing, classes)
+    if split == "test" and "test" in parts:
+        listing = list_images(parts["test"])
+        labels = numbered(listing, classes)  # the numbers of the training classes, found by name
+    elif "test" not in parts and split not in ("pretrain", "train"):
+        is_held_out = held_out(listing, labels)
+        (index,) = np.nonzero(is_held_out if split == "test" else ~is_held_out)
+        listing, labels = listing.select(index), labels[index]
+    names = tuple(map(printable, classes))
+    return FolderSource(listing, labels, names, side=settings.canvas, max_pixels=settings.max_pixels)
+
+
+def held_out(listing: Listing, labels: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which pictures make up the fixed fifth: of every class those whose hashed paths are lowest.
+
+    A hash of the path decides and not its place in the list, so that one more picture moves hardly any other from one
+    part to the other. A class of two or more gives at least one.
+    """
+    paths = (listing.relative(i).hex() for i in range(len(listing)))
+    hashes = np.fromiter((counter.key(0, f"held out {path}") for path in paths), np.int64, len(listing))
+    chosen = np.zeros(len(listing), bool)
+    for label in np.unique(labels):
+        (members,) = np.nonzero(labels == label)
+        count = max(len(members) // 5, min(1, len(members) - 1))
+        chosen[members[hashes[members].argsort(kind="stable")[:count]]] = True
+    return chosen

@@ -1,0 +1,118 @@
+"""What `auto`, 0 and empty mean for the data at hand; free of torch, so that wrong --data fails at once."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from iecl.data.decode import Unreadable, header_size, nothing_readable
+from iecl.data.labels import class_folders
+from iecl.data.listing import Listing, list_images, printable, splits
+from iecl.data.named import DATASETS, FACTS
+from iecl.data.settings import DataSettings
+from iecl.errors import UserError, did_you_mean
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_SAMPLE = 64
+_SIZES = {40: 32, 80: 64, 112: 96, 160: 128}
+"""Side of a view by the greatest median short side that it is meant for."""
+_LARGEST = 224
+
+
+def resolve_data(settings: DataSettings) -> DataSettings:
+    """The same settings with every `auto`, 0 and empty value replaced by the one chosen; chosen values stay.
+
+    Sizes come from the headers of up to 64 pictures. A named data set brings its size and its constants; whether it has
+    labels it knows itself, so that `auto` stays for it. A folder's path is made absolute, so that a run can be resumed
+    from elsewhere.
+
+    Raises:
+        UserError: the data cannot be found, or no picture in it can be read.
+    """
+    folder = folder_of(settings.name)
+    chosen = _for_folder(settings, folder) if folder is not None else _for_named(settings)
+    workers = settings.workers if settings.workers >= 0 else min(8, usable_cores())
+    return replace(chosen, workers=workers)
+
+
+def folder_of(name: str) -> Path | None:
+    """The folder that a name stands for, or None for a named data set.
+
+    A named data set goes first; a folder of the same name can be written `./name`.
+    """
+    if name in DATASETS:
+        return None
+    folder = Path(name).expanduser()
+    if not folder.exists() and folder.name == name:
+        shown = printable(os.fsencode(name))
+        do = did_you_mean(name, DATASETS)
+        raise UserError(f"there is no folder and no data set called {shown!r}", where="--data", do=do)
+    return folder.absolute()
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which on a shared machine are fewer than there are."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    granted = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(cores, int(granted)) if granted.isdigit() and int(granted) else cores
+
+
+def _for_named(settings: DataSettings) -> DataSettings:
+    facts = FACTS[settings.name]
+    return replace(
+        settings,
+        image_size=settings.image_size or facts.image_size,
+        canvas=settings.canvas or facts.canvas,
+        mean=settings.mean or facts.mean,
+        std=settings.std or facts.std,
+    )
+
+
+def _for_folder(settings: DataSettings, folder: Path) -> DataSettings:
+    settings = replace(
+        settings, name=str(folder), mean=settings.mean or IMAGENET_MEAN, std=settings.std or IMAGENET_STD
+    )
+    if settings.image_size and settings.canvas and settings.labels != "auto":
+        return settings  # resolved before: do not list a million files again
+    parts = splits(folder)
+    listing = list_images(parts["train"] if "train" in parts else parts["all"])
+    labels = settings.labels
+    if labels == "auto":
+        labels = "folders" if class_folders(listing, "auto") else "none"
+    short = median_short_side(listing, settings.max_pixels)
+    image_size = settings.image_size or next((size for top, size in _SIZES.items() if short <= top), _LARGEST)
+    return replace(settings, labels=labels, image_size=image_size, canvas=settings.canvas or _canvas(image_size, short))
+
+
+def _canvas(image_size: int, short: float) -> int:
+    """A canvas with room for crops: up to twice the view, but never much larger than the pictures.
+
+    >>> _canvas(224, 500), _canvas(224, 375), _canvas(224, 200), _canvas(32, 32)
+    (448, 376, 224, 32)
+    """
+    return image_size if short <= image_size else min(2 * image_size, int(-(-short // 8)) * 8)
+
+
+def median_short_side(listing: Listing, max_pixels: int) -> float:
+    """The median of the shorter sides of up to 64 readable pictures that are spread over the list.
+
+    Raises:
+        UserError: no picture can be read.
+    """
+    # Multiples of the golden ratio spread evenly, so that any first part of this order is spread over the whole list.
+    order = np.argsort(np.arange(len(listing)) * 0.6180339887498949 % 1)
+    found: list[int] = []
+    reasons: Counter[str] = Counter()
+    for i in order.tolist():
+        try:
+            found.append(min(header_size(listing.path(i), max_pixels)))
+        except Unreadable as problem:
+            reasons[str(problem)] += 1
+        if len(found) == _SAMPLE:
+            break
+    if not found:
+        raise nothing_readable(printable(listing.root), reasons)
+    return median(found)

@@ -1,0 +1,33 @@
+"""Where images come from and how they are read."""
+
+from dataclasses import dataclass
+
+from iecl.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Everything that decides which pixels a run sees."""
+
+    name: str = setting("shapes", "folder of images, or a name from: iecl list datasets")
+    root: str = setting("", "folder that holds named data sets; empty: the user's cache folder")
+    download: bool = setting(False, "fetch a named data set that is not there yet")
+    labels: str = setting(
+        "auto", "class folders as labels: auto decides from the layout", choices=("auto", "folders", "none")
+    )
+    image_size: int = setting(0, "side of a view in pixels; 0: chosen from the pictures", low=0, high=1024)
+    canvas: int = setting(0, "side of the square on which decoded pictures are kept; 0: chosen", low=0, high=2048)
+    mean: tuple[float, ...] = setting(
+        (), "mean of each channel on the scale 0 to 1; empty: of the data set, or ImageNet's"
+    )
+    std: tuple[float, ...] = setting((), "deviation of each channel on the scale 0 to 1; empty: as for mean", above=0)
+    resident_megabytes: int = setting(
+        4096, "decode once and keep in memory up to this size; 0: decode each epoch", low=0
+    )
+    workers: int = setting(-1, "processes that decode; -1: one for each core, at most 8", low=-1, high=256)
+    max_pixels: int = setting(100_000_000, "a picture with more pixels than this is skipped, not decoded", low=1)
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            if len(getattr(self, name)) not in (0, 3):
+                raise ValueError(f"data.{name} needs three numbers, one for each of red, green and blue")

@@ -1,0 +1,99 @@
+"""Where pixels come from: anything that reads rows by number, and the source that holds them all in memory."""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from iecl.data.batch import Pixels
+from iecl.data.listing import Listing
+
+Numbers = npt.NDArray[np.int64]
+OnBad = Callable[[str, str], None]
+"""Is told the path of a file that had to be left out, and the reason."""
+Progress = Callable[[int, int], None]
+"""Is told how many are done, of how many."""
+
+
+class Source(Protocol):
+    """A fixed list of pictures, some of which may turn out to be unreadable."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, empty when there are none."""
+
+    @property
+    def labels(self) -> Numbers:
+        """The class number of every picture, -1 where there is none."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: Numbers) -> Pixels:
+        """The pictures with these numbers; bad ones are reported, not raised."""
+
+    def path(self, index: int) -> str:
+        """Where a picture comes from, in printable letters."""
+
+
+class ArraySource:
+    """Pictures that are in memory already.
+
+    >>> two = ArraySource("two", torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
+    >>> two.read(np.array([1, 1, 0])).images.shape, two.labels.tolist(), two.path(1)
+    (torch.Size([3, 3, 8, 8]), [-1, -1], 'two[1]')
+    """
+
+    def __init__(
+        self,
+        name: str,
+        images: UInt8[Tensor, "n 3 height width"],
+        labels: Numbers | None = None,
+        classes: tuple[str, ...] = (),
+        *,
+        sizes: Int64[Tensor, "n 2"] | None = None,
+        listing: Listing | None = None,
+    ) -> None:
+        """Hold pictures.
+
+        Args:
+            name: what people call the data set.
+            images: all pictures.
+            labels: class numbers; without them every picture has -1.
+            classes: names of the classes.
+            sizes: heights and widths of the originals, where the pictures were brought to one shape.
+            listing: the files that the pictures came from.
+        """
+        self.name, self.images, self.classes = name, images, classes
+        self.labels: Numbers = np.full(len(images), -1, np.int64) if labels is None else labels
+        self._sizes, self._listing = sizes, listing
+        assert len(self.labels) == len(images)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def read(self, index: Numbers) -> Pixels:
+        """The pictures with these numbers; none of them can be bad."""
+        rows = torch.from_numpy(index)
+        if self._sizes is None:
+            sizes = torch.tensor(self.images.shape[2:]).expand(len(rows), 2)
+        else:
+            sizes = self._sizes.index_select(0, rows)
+        return Pixels(self.images.index_select(0, rows), sizes)
+
+    def path(self, index: int) -> str:
+        """The file that a picture came from, or its number."""
+        return self._listing.name(index) if self._listing is not None else f"{self.name}[{index}]"
+
+
+def log_bad(path: str, reason: str) -> None:
+    """Write to the log that a file is left out: what happens unless a caller does better."""
+    logging.getLogger("iecl.data").warning("left out %s: %s", path, reason)

@@ -1,0 +1,33 @@
+"""A short training on generated pictures, compared with a random backbone and with raw pixels."""
+
+from pathlib import Path
+from typing import Any
+
+from iecl import api
+from iecl.runs.directory import RunDirectory
+
+
+def demo(
+    out: str | Path, *, epochs: int = 6, seed: int = 0, overwrite: bool = False, quiet: bool = False
+) -> dict[str, Any]:
+    """Pretrain on `shapes`, measure kNN of the result and of two ways of doing nothing; also in demo.json."""
+    run = api.pretrain(
+        "shapes", out, backbone="resnet10-w16", epochs=epochs, seed=seed, overwrite=overwrite, quiet=quiet
+    )
+    from iecl.evaluation.baselines import knn_of_pixels, knn_of_random
+
+    trained = run.evaluate("knn", quiet=quiet)
+    result = {
+        "knn_pretrained": trained["top1"],
+        "knn_random": knn_of_random("shapes", "resnet10-w16", seed),
+        "knn_pixels": knn_of_pixels("shapes"),
+        "seed": seed,
+        "epochs": epochs,
+        "verdict": run.summary["verdict"],
+        "images_per_second": run.summary["images_per_second"],
+        "protocol_id": trained["protocol_id"],
+        "run": str(run.path),
+    }
+    directory = RunDirectory(run.path)
+    directory.write_json(directory.path / "demo.json", result)
+    return result

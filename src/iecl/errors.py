@@ -1,0 +1,57 @@
+"""The one exception a user is meant to read: what happened, where, and what to do about it."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """Something the user can mend. The command prints it on one line, without a traceback.
+
+    >>> print(UserError("no method is called 'simcrl'", where="--method", do="did you mean simclr?"))
+    no method is called 'simcrl' (--method); did you mean simclr?
+    """
+
+    def __init__(self, what: str, *, where: str = "", do: str = "") -> None:
+        self.what, self.where, self.do = what, where, do
+        super().__init__(what + (f" ({where})" if where else "") + (f"; {do}" if do else ""))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive the trip from a worker process, which rebuilds an exception from its arguments."""
+        return _rebuild, (type(self), self.what, self.where, self.do)
+
+
+class TrainingError(UserError):
+    """A run that had to stop: not the user's spelling but the training itself went wrong."""
+
+
+def _rebuild(kind: type[UserError], what: str, where: str, do: str) -> UserError:
+    return kind(what, where=where, do=do)
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """The nearest of the options as a question, or all of them when none is near.
+
+    >>> did_you_mean("temprature", ["temperature", "queue"])
+    'did you mean temperature?'
+    >>> did_you_mean("zzz", ["b", "a"])
+    'one of: a, b'
+    """
+    names = sorted(options)
+    near = get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else f"one of: {', '.join(names)}"
+
+
+class Interrupted(UserError):  # noqa: N818  # nothing went wrong
+    """A run that was told to stop and has saved itself; `signal` is what told it."""
+
+    def __init__(self, what: str, *, where: str = "", do: str = "", signal: int = 2) -> None:
+        super().__init__(what, where=where, do=do)
+        self.signal = signal
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the signal on the way between processes."""
+        return _rebuild_interrupted, (self.what, self.where, self.do, self.signal)
+
+
+def _rebuild_interrupted(what: str, where: str, do: str, signal: int) -> Interrupted:
+    return Interrupted(what, where=where, do=do, signal=signal)

@@ -1,0 +1,25 @@
+"""Entropy and divergence of embeddings: differentiable pure functions.
+
+Every row of the tables can be called with its defaults: an entropy as f(z), where a larger value means more entropy,
+a divergence as f(p, q), which is 0 (up to the estimator's bias) for equal laws.
+"""
+
+from iecl.registry import Entry
+
+ENTROPIES: dict[str, Entry] = {
+    "coding-rate": Entry("iecl.estimators.coding_rate:coding_rate", "bits to code the rows up to an error; bounded"),
+    "gaussian-logdet": Entry("iecl.estimators.gaussian:log_det_entropy", "entropy of a Gaussian with this covariance"),
+    "knn": Entry("iecl.estimators.nearest:nearest_entropy", "Kozachenko-Leonenko: distances to the nearest rows"),
+    "renyi": Entry("iecl.estimators.spectrum:renyi_entropy", "matrix Renyi entropy of order 2; ignores scale"),
+    "uniformity": Entry("iecl.estimators.sphere:uniformity_entropy", "minus the uniformity of rows on the sphere"),
+    "vmf-kde": Entry("iecl.estimators.sphere:vmf_entropy", "kernel density on the sphere, each row left out in turn"),
+}
+
+DIVERGENCES: dict[str, Entry] = {
+    "gaussian-diag": Entry("iecl.estimators.divergence:gaussian_diagonal_kl", "KL of Gaussians without correlations"),
+    "gaussian-full": Entry("iecl.estimators.divergence:gaussian_full_kl", "KL of Gaussians with shrunk covariances"),
+    "softmax": Entry("iecl.estimators.divergence:softmax_kl", "KL of softmax over columns, row by row"),
+    "printed": Entry("iecl.estimators.divergence:printed_kl", "the paper's formula with its sign error, for study"),
+    "knn": Entry("iecl.estimators.nearest:nearest_divergence", "KL from nearest distances (Wang et al. 2009)"),
+    "mmd": Entry("iecl.estimators.discrepancy:mmd_squared", "squared maximum mean discrepancy, Gaussian kernel"),
+}

@@ -1,0 +1,8 @@
+"""How good a backbone is, measured with fixed protocols: the table of evaluations."""
+
+from iecl.registry import Entry
+
+EVALUATIONS: dict[str, Entry] = {
+    "knn": Entry("iecl.evaluation.knn:KNN", "weighted vote of the nearest training images: nothing is trained"),
+    "linear": Entry("iecl.evaluation.linear:Linear", "a linear classifier on frozen features, trained with SGD"),
+}

@@ -1,0 +1,142 @@
+"""One feature vector for each image, in a file that numpy or any reader of Parquet opens."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from iecl.console import ProgressLine
+from iecl.data.source import Source
+from iecl.errors import UserError
+from iecl.evaluation.features import Features
+from iecl.evaluation.model import load_model
+from iecl.evaluation.reading import Reader, data_for, has_own_test
+from iecl.runs.directory import sync_folder
+
+Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
+
+
+def embed(
+    target: Path | str, data: str | None, out: Path, *, checkpoint: str = "final", quiet: bool = True
+) -> dict[str, Any]:
+    """Write the features of all images of a folder or a data set, training images before test images.
+
+    A `.npz` file holds the arrays `features` (float32, one row for each image), `paths`, `labels` (-1: none), `splits`
+    and `index` (the place in its split); numpy opens it without pickle. A `.parquet` file holds the same columns. An
+    earlier file is replaced when the new one is whole.
+
+    Args:
+        target: a run directory or an exported `.safetensors` file.
+        data: folder or named data set; None: the data of the run.
+        out: file to write.
+        checkpoint: which weights of a run: `final`, `last` or `best`.
+        quiet: show no progress.
+
+    Returns:
+        The file's path, rows and width, how many images were skipped, and the proof of the weights.
+
+    Raises:
+        UserError: the file's name, the weights or the data are not usable.
+    """
+    write = _writer(out)  # a wrong name is told before the work, not after
+    model = load_model(target, checkpoint)
+    chosen = data_for(model, target, data, keep_decoded=False)
+    splits = {"train": "pretrain", "test": "test"} if has_own_test(chosen) else {"all": "pretrain"}
+    with ProgressLine(quiet) as line:
+        reader = Reader(model, chosen, line)
+        parts = [
+            _Part(name, source := reader.open(split), reader.features(source, name)) for name, split in splits.items()
+        ]
+    columns = _columns(parts)
+    with _whole_file(out) as file:
+        write(file, columns)
+    rows, width = columns["features"].shape
+    return {
+        "path": str(out),
+        "rows": rows,
+        "width": width,
+        "skipped": len(reader.skipped),
+        "weights": model.proof,
+        "data": chosen.name,
+    }
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A split and its features."""
+
+    name: str
+    source: Source
+    features: Features
+
+    @property
+    def paths(self) -> list[str]:
+        """In printable letters: a file's name need not be text, and a lone surrogate can be written nowhere."""
+        return [self.source.path(i) for i in self.features.index.tolist()]
+
+
+def _columns(parts: list[_Part]) -> Columns:
+    return {
+        "features": np.concatenate([part.features.values.numpy() for part in parts]),
+        "paths": np.array([path for part in parts for path in part.paths], dtype=np.str_),
+        "labels": np.concatenate([part.features.labels.numpy() for part in parts]),
+        "splits": np.array([part.name for part in parts for _ in range(len(part.features))], dtype=np.str_),
+        "index": np.concatenate([part.features.index.numpy() for part in parts]),
+    }
+
+
+def _writer(out: Path) -> Callable[[BinaryIO, Columns], None]:
+    writers = {".npz": _write_npz, ".parquet": _write_parquet}
+    if out.suffix not in writers:
+        raise UserError(
+            f"features cannot be written as {out.suffix or 'a file without a suffix'}",
+            where=f"--out {out}",
+            do="name a file that ends in .npz or .parquet",
+        )
+    if not out.parent.is_dir():
+        raise UserError(f"there is no folder {out.parent}", where=f"--out {out}", do="make it, or name another")
+    if out.suffix == ".parquet":
+        _parquet()
+    return writers[out.suffix]
+
+
+def _write_npz(file: BinaryIO, columns: Columns) -> None:
+    np.savez(file, **columns)  # type: ignore[arg-type]  # numpy's types also expect its flag
+
+
+def _write_parquet(file: BinaryIO, columns: Columns) -> None:
+    arrow, parquet = _parquet()
+    features = columns["features"]
+    rows = arrow.FixedSizeListArray.from_arrays(arrow.array(features.ravel()), features.shape[1])
+    others = {name: arrow.array(values) for name, values in columns.items() if name != "features"}
+    parquet.write_table(arrow.table({"features": rows} | others), file)
+
+
+def _parquet() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as problem:
+        raise UserError("a .parquet file needs pyarrow", where="--out", do="install iecl[parquet]") from problem
+    return pyarrow, pyarrow.parquet
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its name when it is complete and on the disk."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as problem:
+        raise UserError(f"cannot write {path}: {problem.strerror}", where=f"--out {path}") from problem
+    finally:
+        beside.unlink(missing_ok=True)
+    sync_folder(path.parent)

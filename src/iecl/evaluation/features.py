@@ -1,0 +1,158 @@
+"""Features of pictures under a frozen backbone: one pass, no gradient, nothing in the backbone changes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from iecl.backbones.making import width_of
+from iecl.data.batch import Batch
+from iecl.data.loader import in_order
+from iecl.data.source import OnBad, Progress, Source, log_bad
+from iecl.errors import UserError
+from iecl.views.making import make_plain, make_views
+from iecl.views.policies import POLICIES
+
+CROPS = POLICIES["crop"]
+"""What an augmented probe sees: random crops and mirror images, colours as they are."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """One row for each readable picture of a source, in the order of the source."""
+
+    values: Float[Tensor, "n width"]
+    labels: Int64[Tensor, " n"]
+    """Class numbers, or -1 where there is none."""
+    index: Int64[Tensor, " n"]
+    """Which sample of the source each row is."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def labelled(self, name: str) -> "Features":
+        """The rows that have a label.
+
+        Raises:
+            UserError: there are none, or a feature is not finite; `name` says whose features these are.
+        """
+        if not len(self) or not (self.labels >= 0).any():
+            raise no_labels(name)
+        if not self.values.isfinite().all():
+            rows = int((~self.values.isfinite().all(dim=1)).sum())
+            raise UserError(
+                f"{rows} of {len(self)} features of the {name} images are not finite",
+                where="weights",
+                do="the training diverged: take an earlier checkpoint",
+            )
+        (kept,) = (self.labels >= 0).nonzero(as_tuple=True)
+        if len(kept) == len(self):
+            return self
+        return Features(self.values[kept], self.labels[kept], self.index[kept])
+
+
+def no_labels(name: str) -> UserError:
+    """What to say when nothing can be measured."""
+    return UserError(
+        f"the {name} images have no labels",
+        where="--data",
+        do="give a folder with one sub-folder for each class, or a labelled data set",
+    )
+
+
+def extract(
+    backbone: nn.Module,
+    source: Source,
+    *,
+    image_size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    share: float,
+    device: torch.device | str = "cpu",
+    batch: int = 256,
+    workers: int = 0,
+    progress: Progress | None = None,
+    on_bad: OnBad = log_bad,
+) -> Features:
+    """The features of every readable picture, each seen once and whole or in its middle square.
+
+    Args:
+        backbone: maps normalised images to features; comes back in the mode and with the buffers it came with.
+        source: the pictures.
+        image_size: side of the view.
+        mean: mean of each channel on the scale 0 to 1, as in training.
+        std: deviation of each channel, as in training.
+        share: side of the middle square as a share of the picture's shorter side; 1 for small pictures.
+        device: where the backbone is and computes.
+        batch: pictures in one forward pass; changes no number beyond rounding.
+        workers: processes that decode.
+        progress: is told how many pictures are done, of how many.
+        on_bad: is told each file that is left out.
+    """
+
+    def view(pictures: Batch) -> Tensor:
+        return make_plain(pictures.images, pictures.sizes, image_size, mean, std, share)
+
+    return _fill(backbone, in_order(source, batch, workers, on_bad), view, device, len(source), progress)
+
+
+def extract_crops(
+    backbone: nn.Module,
+    source: Source,
+    *,
+    image_size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int,
+    epoch: int,
+    device: torch.device | str = "cpu",
+    batch: int = 256,
+    workers: int = 0,
+) -> Features:
+    """The features of one random crop of every readable picture; seed and epoch decide which crop."""
+
+    def view(pictures: Batch) -> Tensor:
+        made = make_views(pictures, CROPS, 1, size=image_size, mean=mean, std=std, seed=seed, epoch=epoch)
+        return made.full[0]
+
+    batches = in_order(source, batch, workers, on_bad=lambda path, reason: None)  # the plain pass has named them
+    return _fill(backbone, batches, view, device, len(source), None)
+
+
+def _fill(
+    backbone: nn.Module,
+    batches: Iterator[Batch],
+    view: Callable[[Batch], Tensor],
+    device: torch.device | str,
+    total: int,
+    progress: Progress | None,
+) -> Features:
+    """Features of all batches in arrays that are made once: a list of parts would need the memory twice."""
+    values = torch.empty(total, width_of(backbone))
+    labels, index = torch.empty(total, dtype=torch.int64), torch.empty(total, dtype=torch.int64)
+    filled = 0
+    with evaluating(backbone), torch.inference_mode():
+        for pictures in batches:
+            x = view(pictures.to(torch.device(device)))
+            rows = slice(filled, filled + len(x))
+            values[rows] = backbone(x.contiguous(memory_format=torch.channels_last)).float()
+            labels[rows], index[rows] = pictures.labels, pictures.index
+            filled = rows.stop
+            if progress is not None:
+                progress(filled, total)
+    return Features(values[:filled], labels[:filled], index[:filled])
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; afterwards every part is in the mode it was in, frozen parts too."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

@@ -1,0 +1,65 @@
+"""Regularisers that keep a layer from destroying directions of its input.
+
+Both read a kernel as the matrix (out, in * height * width). For convolutions that is not the whole operator: its norm
+lies between the matrix's and kernel size times that. Before a batch norm in training they steer the weights'
+directions; the overall scale is divided out again.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from iecl.errors import UserError
+from iecl.estimators.precision import full_precision
+
+Weights = Iterable[Float[Tensor, "out ..."]]
+
+
+def orthogonality(weights: Weights) -> Float[Tensor, ""]:
+    """Mean over layers of |W W^T - I|_F^2 / (smaller side), with the Gram matrix of the smaller side.
+
+    0 when the rows (of a wide matrix) or the columns (of a tall one) are orthonormal. Quartic in the scale of W.
+    Cost per layer: out in min(out, in).
+
+    >>> orthogonality([torch.eye(3), 2 * torch.eye(3, 5)]).item()     # (0 + (4 - 1)^2) / 2
+    4.5
+    """
+    return _mean_over_layers(_distance_to_orthonormal, weights)
+
+
+def sigma_min_hinge(weights: Weights, floor: float) -> Float[Tensor, ""]:
+    """Mean over layers of the mean of max(0, `floor` - s)^2 over the singular values s of W.
+
+    A lower bound on what a layer may destroy: large singular values are left alone, unlike in spectral normalisation.
+    Cost per layer: out in min(out, in), by a singular value decomposition.
+
+    >>> sigma_min_hinge([torch.diag(torch.tensor([0.5, 3.0]))], floor=1.0).item()     # (0.5^2 + 0) / 2
+    0.125
+    """
+    return _mean_over_layers(lambda weight: _hinge(weight, floor), weights)
+
+
+@full_precision
+def _distance_to_orthonormal(weight: Tensor) -> Tensor:
+    matrix = weight.flatten(1)
+    gram = matrix @ matrix.T if len(matrix) <= matrix.shape[1] else matrix.T @ matrix
+    identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    return (gram - identity).square().sum() / len(gram)
+
+
+@full_precision
+def _hinge(weight: Tensor, floor: float) -> Tensor:
+    if not weight.isfinite().all():
+        return weight.sum() * math.nan  # the decomposition would raise where every other loss just becomes NaN
+    singular_values: Tensor = torch.linalg.svdvals(weight.flatten(1))
+    return (floor - singular_values).clamp_min(0).square().mean()
+
+
+def _mean_over_layers(penalty: Callable[[Tensor], Tensor], weights: Iterable[Tensor]) -> Tensor:
+    penalties = [penalty(weight) for weight in weights]
+    if not penalties:
+        raise UserError("there is no weight to regularise", where="the list of layers", do="switch the regulariser off")
+    return torch.stack(penalties).mean()

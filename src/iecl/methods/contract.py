@@ -1,0 +1,74 @@
+"""What a method is: parts, a step that returns named losses, and what it needs from the trainer.
+
+A method knows nothing of optimisers, logging, devices, files or processes beyond `parallel.gather`. All state that
+shapes its next step is a parameter or a persistent buffer. Time enters as a `Clock`, randomness through the counter.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from iecl.schedule import Clock
+from iecl.views.making import Views
+from iecl.views.policies import ViewPlan
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step gives the trainer."""
+
+    losses: dict[str, Float[Tensor, ""]]
+    """Weighted scalar terms; the objective is their sum, each is logged as loss/<name>."""
+    features: Float[Tensor, "rows width"]
+    """Encoder output of the full views, one view after the other; meters read it."""
+    projections: dict[str, Float[Tensor, "n out"]] = field(default_factory=dict)
+    """What was made anyway: online projections "anchor" and "query", the momentum copy's "key" of the query."""
+    readings: dict[str, Float[Tensor, ""]] = field(default_factory=dict)
+    """For the log only."""
+
+
+@dataclass(frozen=True)
+class ParamGroup:
+    """Parameters that the optimiser treats alike."""
+
+    name: str
+    parameters: list[nn.Parameter]
+    weight_decay: float | None = None
+    """None: the optimiser's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSettings:
+    """The settings of one method; each method file has its own."""
+
+
+class Method(nn.Module, ABC):
+    """The contract. A method's only base is this class, and no method is a base of another."""
+
+    Settings: ClassVar[type[MethodSettings]]
+    views: ViewPlan = ViewPlan()
+    min_batch: int = 2
+    """Fewest images per process with which the loss means anything."""
+
+    @abstractmethod
+    def step(self, views: Views, clock: Clock) -> Step:
+        """The losses of one batch of views."""
+
+    @abstractmethod
+    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
+        """The online projection of a view, with gradient: what the entropy terms read."""
+
+    @abstractmethod
+    def encoder(self) -> nn.Module:
+        """The backbone that the run is for: what evaluation reads and export writes."""
+
+    def after_step(self, clock: Clock) -> None:
+        """Once after each optimiser step: momentum copies, budgets."""
+
+    def param_groups(self) -> Iterable[ParamGroup]:
+        """Trainable parameters by treatment; by default one group."""
+        return [ParamGroup("weights", [p for p in self.parameters() if p.requires_grad])]

@@ -1,0 +1,93 @@
+"""MoCo-v2: match the momentum copy's key of the other view among many keys (He et al. 2020; Chen et al. 2020)."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from iecl import parallel
+from iecl.backbones.making import width_of
+from iecl.losses.info_nce import info_nce, info_nce_queue
+from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.parts.mlp import mlp
+from iecl.parts.momentum_copy import MomentumCopy
+from iecl.parts.queue import Queue
+from iecl.schedule import Clock, Ramp
+from iecl.settings import setting
+from iecl.views.making import Views
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoCoV2Settings(MethodSettings):
+    """Momentum contrast; a queue of 0 takes the other images of the batch as negatives."""
+
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
+    out: int = setting(128, "length of a projection", low=1)
+    layers: int = setting(2, "linear layers of the projector", low=1, high=4)
+    norm: bool = setting(False, "batch norm in the projector's hidden layers")
+    temperature: float = setting(0.2, "divides the cosines", above=0)
+    symmetric: bool = setting(False, "also match the anchor's key to the query: twice the forward passes")
+    queue: int = setting(4096, "past keys kept as negatives; 0: the other images of the batch", low=0)
+    keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step")
+
+
+@final
+class MoCoV2(Method):
+    """An online encoder with gradient, a momentum copy without, and InfoNCE between them."""
+
+    Settings = MoCoV2Settings
+
+    def __init__(self, backbone: nn.Module, settings: MoCoV2Settings) -> None:
+        super().__init__()
+        self.backbone, self.settings = backbone, settings
+        self.projector = mlp(
+            width_of(backbone), settings.hidden, settings.out, layers=settings.layers, norm=settings.norm
+        )
+        self.momentum = MomentumCopy(backbone, self.projector)
+        self.queue = Queue(settings.queue, settings.out) if settings.queue else None
+
+    def step(self, views: Views, clock: Clock) -> Step:
+        """`ctr(q_anchor, k_query)`, and the other way round when symmetric."""
+        anchor, query = views.full[:2]
+        h_anchor = self.backbone(anchor)
+        z_anchor = self.projector(h_anchor)
+        k_query = parallel.gather(self.momentum(query))
+        # A key never carries gradient, so gathering it is plain; anchors stay on their process.
+        if not self.settings.symmetric:
+            loss = self._contrast(z_anchor, k_query)
+            self._remember(k_query)
+            first = parallel.rank() * len(z_anchor)
+            return Step(
+                {"contrast": loss}, h_anchor, {"anchor": z_anchor, "key": k_query[first : first + len(z_anchor)]}
+            )
+        h_query = self.backbone(query)  # one view at a time: batch norm sees one view, as in the paper
+        z_query = self.projector(h_query)
+        k_anchor = parallel.gather(self.momentum(anchor))
+        loss = (self._contrast(z_anchor, k_query) + self._contrast(z_query, k_anchor)) / 2
+        self._remember(torch.cat([k_query, k_anchor]))
+        return Step({"contrast": loss}, torch.cat([h_anchor, h_query]), {"anchor": z_anchor, "query": z_query})
+
+    def _contrast(self, z: Float[Tensor, "n out"], keys: Float[Tensor, "all out"]) -> Float[Tensor, ""]:
+        first = parallel.rank() * len(z)
+        if self.queue is not None:
+            return info_nce_queue(z, keys[first : first + len(z)], self.queue.read(), self.settings.temperature)
+        return info_nce(z, keys, self.settings.temperature, first=first)
+
+    def _remember(self, keys: Tensor) -> None:
+        if self.queue is not None:
+            self.queue.push(keys)
+
+    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
+        """The online projection of a view."""
+        z: Tensor = self.projector(self.backbone(x))
+        return z
+
+    def encoder(self) -> nn.Module:
+        """The online backbone."""
+        return self.backbone
+
+    def after_step(self, clock: Clock) -> None:
+        """Move the momentum copy, once the optimiser has moved the online encoder."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))

@@ -1,0 +1,1 @@
+"""The IE-CL objective around any method."""

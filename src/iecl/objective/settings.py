@@ -1,0 +1,42 @@
+"""Every term, weight and stop-gradient of the IE-CL objective."""
+
+from dataclasses import dataclass
+
+from iecl.settings import setting
+
+ENTROPY_NAMES = ("none", "coding-rate", "gaussian-logdet", "knn", "renyi", "uniformity", "vmf-kde")
+DIVERGENCE_NAMES = ("none", "gaussian-diag", "gaussian-full", "softmax", "printed", "knn", "mmd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveSettings:
+    """What is added to the host's loss, and what moves the input block."""
+
+    entropy: str = setting("none", "estimator of the entropy that is maximised", choices=ENTROPY_NAMES)
+    entropy_weight: float = setting(0.2, "weight λ of the entropy", low=0)
+    entropy_on: str = setting(
+        "query", "whose projections the entropy is measured on", choices=("query", "anchor", "both")
+    )
+    raw: bool = setting(False, "entropy and divergence of projections as they are; the default is on the unit sphere")
+    kl: str = setting("none", "divergence that keeps the query near the anchor", choices=DIVERGENCE_NAMES)
+    kl_weight: float = setting(0.09, "weight β of the divergence", low=0)
+    kl_gradient: str = setting(
+        "anchor", "which view the divergence moves; the other is held still", choices=("anchor", "query", "both")
+    )
+    encoder: str = setting(
+        "none",
+        "constraint on every convolution of the encoder",
+        choices=("none", "spectral-norm", "orthogonality", "sigma-min"),
+    )
+    encoder_weight: float = setting(1.0, "weight η of orthogonality or sigma-min; spectral norm is built in", low=0)
+    saib_gradient: str = setting(
+        "adversarial",
+        "what trains the block: entropy alone (printed), the whole loss, the whole loss reversed, or nothing",
+        choices=("entropy", "cooperative", "adversarial", "frozen"),
+    )
+    saib_weight_decay: float = setting(1e-4, "weight decay γ of the block", low=0)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is added to the host's loss."""
+        return self.entropy == self.kl == self.encoder == "none"

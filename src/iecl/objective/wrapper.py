@@ -1,0 +1,135 @@
+"""IE-CL: any method behind a learnable input block, with entropy and divergence terms added to its losses.
+
+One step: views -> block on the query view -> the host's own loss -> the extra terms on online projections ->
+(optimiser) -> spectral norm follows, the host's momentum copy follows, the block returns to its budget.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.nn.utils import parametrize
+
+from iecl import counter, parallel
+from iecl.estimators import DIVERGENCES, ENTROPIES
+from iecl.losses.orthogonality import orthogonality, sigma_min_hinge
+from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step
+from iecl.objective.settings import ObjectiveSettings
+from iecl.parts.reverse_gradient import reverse_gradient
+from iecl.parts.spectral_norm import follow_kernels, normalise_convolutions
+from iecl.saib.block import SAIB
+from iecl.saib.certified import CertifiedSAIB
+from iecl.schedule import Clock
+from iecl.views.making import Views
+
+GROWS_WITH_WIDTH = frozenset({"coding-rate", "gaussian-logdet", "knn"})
+"""Entropies that are sums over dimensions: divided by the root of the width, so that one weight serves every width."""
+
+
+@final
+class IECL(Method):
+    """A host method with an input block (or none) and the terms of the objective."""
+
+    Settings = MethodSettings
+
+    def __init__(
+        self,
+        host: Method,
+        saib: SAIB | CertifiedSAIB | None = None,
+        settings: ObjectiveSettings | None = None,
+        *,
+        side: str = "query",
+    ) -> None:
+        """Wrap `host`; spectral norm, if asked for, goes on every convolution of its encoder and momentum copy."""
+        super().__init__()
+        self.host, self.saib, self.side = host, saib, side
+        self.settings = settings = settings or ObjectiveSettings()
+        self.views, self.min_batch = host.views, host.min_batch
+        if settings.encoder == "spectral-norm":
+            normalise_convolutions(host)
+        if saib is not None and settings.saib_gradient == "frozen":
+            saib.requires_grad_(False)
+        self.entropy = None if settings.entropy == "none" else ENTROPIES[settings.entropy].load()
+        self.divergence = None if settings.kl == "none" else DIVERGENCES[settings.kl].load()
+
+    def step(self, views: Views, clock: Clock) -> Step:
+        """The host's losses on the shaped views, and ours."""
+        with parametrize.cached():  # a normalised kernel is made once and serves every forward pass of the step
+            shaped = [self._shape(x, views, clock, number) for number, x in enumerate(views.full[:2])]
+            seen = [x.detach() if self.settings.saib_gradient == "entropy" else x for x in shaped]
+            inner = self.host.step(views.with_full(*seen, *views.full[2:]), clock)
+            return replace(inner, **self._with_terms(inner, shaped, seen))
+
+    def _shape(self, x: Tensor, views: Views, clock: Clock, number: int) -> Tensor:
+        """View `number` (0: anchor, 1: query) after the block, if the block is on its side."""
+        if self.saib is None or self.side not in (("anchor", "query")[number], "both"):
+            return x
+        stream = counter.Stream(counter.key(clock.seed, "saib/noise", clock.epoch, number), views.positions)
+        shaped: Tensor = self.saib(x, stream)
+        return reverse_gradient(shaped) if self.settings.saib_gradient == "adversarial" else shaped
+
+    def _with_terms(self, inner: Step, shaped: list[Tensor], seen: list[Tensor]) -> dict[str, object]:
+        """The fields of the host's step that change."""
+        losses, readings, projections = dict(inner.losses), dict(inner.readings), dict(inner.projections)
+        settings = self.settings
+        if self.entropy is not None or self.divergence is not None:
+            projections["anchor"] = self._projection("anchor", inner, shaped[0], seen[0])
+            projections["query"] = self._projection("query", inner, shaped[1], seen[1])
+            anchor, query = self._measured(projections["anchor"]), self._measured(projections["query"])
+            if self.entropy is not None:
+                readings["iecl/entropy"] = value = self._entropy(anchor, query)
+                losses["iecl/entropy"] = -settings.entropy_weight * value
+            if self.divergence is not None:
+                held_query = query.detach() if settings.kl_gradient == "anchor" else query
+                held_anchor = anchor.detach() if settings.kl_gradient == "query" else anchor
+                readings["iecl/kl"] = value = self.divergence(held_query, held_anchor)
+                losses["iecl/kl"] = settings.kl_weight * value
+        if settings.encoder in ("orthogonality", "sigma-min"):
+            kernels = [part.weight for part in self.host.encoder().modules() if isinstance(part, nn.Conv2d)]
+            value = orthogonality(kernels) if settings.encoder == "orthogonality" else sigma_min_hinge(kernels, 1.0)
+            losses["iecl/encoder"] = settings.encoder_weight * value
+        fixed = {name: value.detach() for name, value in readings.items()}
+        return {"losses": losses, "readings": fixed, "projections": projections}
+
+    def _projection(self, name: str, inner: Step, shaped: Tensor, seen: Tensor) -> Float[Tensor, "n out"]:
+        """The online projection of a view: the host's own when it has the gradient we need."""
+        made = inner.projections.get(name)
+        is_cut = shaped is not seen and shaped.requires_grad  # the host's projection has no way back to the block
+        return self.host.project(shaped) if made is None or is_cut else made
+
+    def _measured(self, z: Float[Tensor, "n out"]) -> Float[Tensor, "all out"]:
+        """Projections of every process, on the unit sphere unless they are to be measured as they are."""
+        return parallel.gather(z.float() if self.settings.raw else normalize(z.float(), dim=1))
+
+    def _entropy(self, anchor: Tensor, query: Tensor) -> Float[Tensor, ""]:
+        """Mean entropy of the views that the setting names."""
+        chosen = {"anchor": [anchor], "query": [query], "both": [anchor, query]}[self.settings.entropy_on]
+        assert self.entropy is not None
+        total = torch.stack([self.entropy(z) for z in chosen]).mean()
+        return total / anchor.shape[1] ** 0.5 if self.settings.entropy in GROWS_WITH_WIDTH else total
+
+    def encoder(self) -> nn.Module:
+        """The host's backbone: the block shapes training views only."""
+        return self.host.encoder()
+
+    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
+        """The host's online projection."""
+        return self.host.project(x)
+
+    def after_step(self, clock: Clock) -> None:
+        """Spectral norm first: the momentum copy takes over its vectors."""
+        if self.settings.encoder == "spectral-norm":
+            follow_kernels(self.host.encoder())
+        self.host.after_step(clock)
+        if self.saib is not None:
+            self.saib.after_step()
+
+    def param_groups(self) -> Iterable[ParamGroup]:
+        """The host's groups, and the block with a weight decay of its own."""
+        block = [p for p in self.saib.parameters() if p.requires_grad] if self.saib is not None else []
+        own = [ParamGroup("saib", block, self.settings.saib_weight_decay)] if block else []
+        return [*self.host.param_groups(), *own]

@@ -1,0 +1,86 @@
+"""The only file that talks to other processes. Without a process group everything is the identity."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def is_on() -> bool:
+    """Whether this process is one of several."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return dist.get_rank() if is_on() else 0
+
+
+def world() -> int:
+    """How many processes there are."""
+    return dist.get_world_size() if is_on() else 1
+
+
+class _Gather(torch.autograd.Function):
+    """All rows of all processes; backward sums what every process says about our rows.
+
+    The sum matters: with the mean that DDP takes over processes it gives exactly the gradient of one process that holds
+    the whole batch. Without it the step is silently too small by the number of processes.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        ctx.rows = len(rows)
+        parts = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous()
+        dist.all_reduce(total)
+        first = dist.get_rank() * ctx.rows
+        return total[first : first + ctx.rows]
+
+
+def gather(rows: Tensor) -> Tensor:
+    """Rows of every process in rank order, with gradient; every process must bring the same number."""
+    if not is_on():
+        return rows
+    gathered: Tensor = _Gather.apply(rows)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+def average(value: Tensor) -> Tensor:
+    """Mean of a tensor over all processes, without gradient."""
+    value = value.detach()
+    if not is_on():
+        return value
+    total = value.clone()
+    dist.all_reduce(total)
+    return total / world()
+
+
+def any_of(flag: bool, device: torch.device) -> bool:
+    """Whether the flag is set in at least one process; `device` is one that the processes can talk through."""
+    if not is_on():
+        return flag
+    votes = torch.tensor(int(flag), device=device)
+    dist.all_reduce(votes)
+    return bool(votes)
+
+
+def gather_objects(thing: Any) -> list[Any]:
+    """The same small plain object of every process, in rank order."""
+    if not is_on():
+        return [thing]
+    things: list[Any] = [None] * world()
+    dist.all_gather_object(things, thing)
+    return things
+
+
+def barrier() -> None:
+    """Wait until every process is here."""
+    if is_on():
+        dist.barrier()

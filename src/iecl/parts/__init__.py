@@ -1,0 +1,1 @@
+"""Parts that methods hold: heads, momentum copy, queue, spectral norm, reversed gradient."""

@@ -1,0 +1,49 @@
+"""Recipes: TOML files with the same keys as a run's settings.toml, with lines missing. Any run directory is one too."""
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from iecl.errors import UserError, did_you_mean
+from iecl.settings import merge, read_toml
+
+
+def list_recipes() -> dict[str, str]:
+    """Every recipe by name, with the first line of its file as a summary."""
+    root = Path(str(resources.files("iecl.recipes")))
+    found = {}
+    for path in sorted(root.glob("*/*.toml")):
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        found[f"{path.parent.name}/{path.stem}"] = first.lstrip("# ").strip()
+    return found
+
+
+def read_recipe(name: str, method: str = "") -> dict[str, Any]:
+    """The values of a recipe: `method/name`, a bare name of the given method, a TOML file, or a run directory.
+
+    A recipe may start from another one with `base = "method/name"`, once.
+    """
+    values = _read(name, method)
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    under = _read(base, method)
+    if "base" in under:
+        raise UserError(
+            f"recipe {name} starts from {base}, which starts from another one", do="recipes chain only once"
+        )
+    return merge(under, values)
+
+
+def _read(name: str, method: str) -> dict[str, Any]:
+    path = Path(name)
+    if path.is_dir() and (path / "settings.toml").is_file():
+        return read_toml(path / "settings.toml")
+    if path.suffix == ".toml":
+        return read_toml(path)
+    known = list_recipes()
+    full = name if name in known else f"{method}/{name}"
+    if full not in known:
+        raise UserError(f"no recipe is called {name!r}", where="--recipe", do=did_you_mean(name, known))
+    folder, _, stem = full.partition("/")
+    return read_toml(Path(str(resources.files("iecl.recipes"))) / folder / f"{stem}.toml")

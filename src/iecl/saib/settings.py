@@ -1,0 +1,39 @@
+"""Which input block a run has, and its shape."""
+
+from dataclasses import dataclass, replace
+
+from iecl.settings import setting
+
+SKIPS = ("inner", "stack", "image")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SAIBSettings:
+    """The input block. `batch` and `sample` are the printed block; `certified` is ours, with a guaranteed expansion."""
+
+    form: str = setting(
+        "none",
+        "batch: images are channels, as printed; sample: each image alone; certified: never contracts; "
+        "auto: certified where views are crops only, else none",
+        choices=("none", "batch", "sample", "certified", "auto"),
+    )
+    side: str = setting("query", "which view passes the block", choices=("query", "anchor", "both"))
+    patch: int = setting(0, "side of a patch in pixels; 0: 4 below 128 pixels, else 16", low=0)
+    cascade: int = setting(1, "blocks in a row", low=1, high=3)
+    convs: int = setting(3, "printed block: 3 as in its main text, 4 as in its appendix", low=3, high=4)
+    skips: tuple[str, ...] = setting(SKIPS, "printed block: which skip connections it has", choices=SKIPS)
+    norm: str = setting("batch", "printed block: after each convolution", choices=("batch", "group", "none"))
+    activation: str = setting("silu", "printed block: after each norm", choices=("silu", "relu", "softplus"))
+    position: str = setting("learned", "printed block: code added to the tokens", choices=("learned", "sincos", "none"))
+    units: int = setting(32, "certified block: hidden units of the patch map; the 3×3 map has half as many", low=2)
+    noise: str = setting(
+        "image",
+        "certified block: one draw per unit and image, per position, or none",
+        choices=("image", "pixel", "none"),
+    )
+    noise_scale: float = setting(1.0, "certified block: deviation of the noise before the activation", low=0)
+    budget: float = setting(0.5, "certified block: RMS of the change, in units of the normalised image", low=0)
+
+    def for_size(self, image_size: int) -> "SAIBSettings":
+        """The same block with its patch chosen for this image size."""
+        return replace(self, patch=(4 if image_size < 128 else 16)) if self.patch == 0 else self

@@ -1,0 +1,177 @@
+"""Settings as frozen dataclasses: declared once beside their owner, checked when read, written as commented TOML.
+
+`setting(default, doc, ...)` is a dataclass field whose metadata feeds validation, `iecl describe` and the docs.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from iecl.errors import UserError, did_you_mean
+
+T = TypeVar("T")
+Values = Mapping[str, Any]
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: Iterable[str] | None = None,
+) -> Any:
+    """Declare a setting: its default, its meaning in one line, and the values it may take."""
+    rules = {"doc": doc, "low": low, "high": high, "above": above, "choices": tuple(choices) if choices else None}
+    return field(default=default, metadata=rules)
+
+
+def build(cls: type[T], values: Values, section: str, origin: str = "settings") -> T:
+    """Make a `cls` from plain values; an unknown key, a wrong type or a value out of range is a `UserError`.
+
+    `section` names the table (`training`), `origin` says who gave the values (a flag, a file).
+    """
+    hints = get_type_hints(cls)
+    known: dict[str, Field[Any]] = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise UserError(f"[{section}] has no setting {key!r}", where=origin, do=did_you_mean(key, known))
+        name = f"{section}.{key}"
+        made[key] = _convert(value, hints[key], name, origin)
+        _check_range(made[key], known[key], name, origin)
+    try:
+        return cls(**made)
+    except ValueError as problem:  # a dataclass checks what concerns several of its fields in __post_init__
+        raise UserError(str(problem), where=f"{origin}, [{section}]") from problem
+
+
+def _convert(value: Any, kind: Any, name: str, origin: str) -> Any:
+    if isinstance(kind, UnionType):  # `float | Ramp`: the dataclass when a table was given
+        tables = [k for k in get_args(kind) if is_dataclass(k)]
+        plain = next(k for k in get_args(kind) if not is_dataclass(k))
+        return _convert(value, tables[0] if isinstance(value, Mapping) and tables else plain, name, origin)
+    if is_dataclass(kind) and isinstance(kind, type):
+        if isinstance(value, kind):
+            return value
+        if isinstance(value, Mapping):
+            return build(kind, value, name, origin)
+        if hasattr(kind, "constant") and isinstance(value, int | float) and not isinstance(value, bool):
+            return kind.constant(float(value))  # a Ramp may be written as one number
+    elif get_origin(kind) is tuple and isinstance(value, list | tuple):
+        (inner, *_) = get_args(kind)
+        return tuple(_convert(item, inner, name, origin) for item in value)
+    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(kind, type) and type(value) is kind:
+        return value
+    wanted = getattr(kind, "__name__", str(kind))
+    raise UserError(f"{name} is {value!r}, it must be of type {wanted}", where=origin)
+
+
+def _check_range(value: Any, declared: Field[Any], name: str, origin: str) -> None:
+    rules = declared.metadata
+    choices = rules.get("choices")
+    if choices:
+        for item in value if isinstance(value, tuple) else (value,):
+            if item not in choices:
+                raise UserError(f"{name} is {item!r}", where=origin, do=did_you_mean(str(item), choices))
+    for item in value if isinstance(value, tuple) else (value,):
+        if not isinstance(item, int | float):
+            continue
+        for rule, holds, words in (
+            ("low", lambda bound, v=item: v >= bound, "at least"),
+            ("high", lambda bound, v=item: v <= bound, "at most"),
+            ("above", lambda bound, v=item: v > bound, "above"),
+        ):
+            bound = rules.get(rule)
+            if bound is not None and not holds(bound):
+                raise UserError(f"{name} is {item}, it must be {words} {bound:g}", where=origin, do=_default(declared))
+
+
+def _default(declared: Field[Any]) -> str:
+    return "" if declared.default is MISSING else f"the default is {declared.default}"
+
+
+def as_values(settings: Any) -> dict[str, Any]:
+    """The plain values of a settings object, as they would stand in a TOML file."""
+    made: dict[str, Any] = {}
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        made[f.name] = as_values(value) if is_dataclass(value) else list(value) if isinstance(value, tuple) else value
+    return made
+
+
+def merge(under: Values, over: Values) -> dict[str, Any]:
+    """`under` with the values of `over` laid on top, table by table.
+
+    >>> merge({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}})
+    {'a': {'x': 1, 'y': 3}}
+    """
+    made = dict(under)
+    for key, value in over.items():
+        below = made.get(key)
+        made[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return made
+
+
+def parse_assignment(text: str) -> dict[str, Any]:
+    """`a.b=value` as a nested table; the value is read as TOML, and as a plain word if it is not TOML.
+
+    >>> parse_assignment("method.temperature=0.1"), parse_assignment("data.labels=none")
+    ({'method': {'temperature': 0.1}}, {'data': {'labels': 'none'}})
+    """
+    path, equals, raw = text.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys) or not raw.strip():
+        raise UserError(f"cannot read {text!r}", where="--set", do="write section.key=value, as in training.epochs=100")
+    try:
+        value: Any = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()
+    for key in reversed(keys):
+        value = {key: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, or a `UserError` that gives the place of the mistake."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UserError(f"{path} is not valid TOML: {problem}", where=str(path)) from problem
+    except OSError as problem:
+        raise UserError(f"cannot read {path}: {problem.strerror}", where=str(path)) from problem
+
+
+def to_toml(sections: Mapping[str, Any], header: str) -> str:
+    """Commented TOML of settings objects by section: each key with its meaning, readable back by `read_toml`."""
+    lines = [f"# {line}" for line in header.splitlines()]
+    for name, settings in sections.items():
+        lines += ["", f"[{name}]"]
+        documented = {f.name: f.metadata.get("doc", "") for f in fields(settings)} if is_dataclass(settings) else {}
+        values = as_values(settings) if is_dataclass(settings) else settings
+        for key, value in values.items():
+            doc = documented.get(key, "")
+            lines.append(f"{key} = {_toml_value(value)}" + (f"  # {doc}" if doc else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+    if isinstance(value, float):
+        return repr(value)  # 1e-05, inf and nan are TOML as Python writes them
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml_value(item)}" for key, item in value.items()) + " }"
+    return "[" + ", ".join(_toml_value(item) for item in value) + "]"

@@ -1,0 +1,1 @@
+"""The one loop that trains any method, and everything around a step."""

@@ -1,0 +1,41 @@
+"""From a plan to a method: backbone, host, input block, objective."""
+
+import torch
+
+from iecl import counter
+from iecl.backbones.making import make_backbone
+from iecl.errors import UserError
+from iecl.methods import METHODS
+from iecl.methods.contract import Method
+from iecl.objective.wrapper import IECL
+from iecl.saib.making import make_saib
+from iecl.training.plan import Plan
+
+
+def build_method(plan: Plan, world: int = 1) -> Method:
+    """The method of a resolved plan, freshly initialised: the same plan gives the same weights."""
+    batch = batch_per_process(plan, world)
+    host_class = METHODS[plan.host_name].load()
+    backbone = make_backbone(plan.backbone.name, plan.training.seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(counter.key(plan.training.seed, "weights/method"))
+        host: Method = host_class(backbone, plan.method_settings())
+        saib = make_saib(plan.saib, image_size=plan.data.image_size, batch=batch)
+        method = IECL(host, saib, plan.objective, side=plan.saib.side) if plan.is_wrapped else host
+    if batch < method.min_batch:
+        raise UserError(
+            f"{plan.method_name} needs at least {method.min_batch} images in each process, this run has {batch}",
+            where="training.batch",
+        )
+    return method
+
+
+def batch_per_process(plan: Plan, world: int) -> int:
+    """Images in a loss that one process brings."""
+    if plan.training.batch % world:
+        raise UserError(
+            f"a batch of {plan.training.batch} cannot be shared by {world} processes",
+            where="training.batch",
+            do=f"use a multiple of {world}",
+        )
+    return plan.training.batch // world

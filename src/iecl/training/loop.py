@@ -1,0 +1,239 @@
+"""The one loop: views, step, backward, optimiser, what follows the step, record, save. It runs any method."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import astuple, replace
+from itertools import islice
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from iecl import parallel
+from iecl.console import ProgressLine
+from iecl.data.batch import Batch
+from iecl.data.loader import Loader
+from iecl.data.opening import open_source
+from iecl.errors import Interrupted, TrainingError
+from iecl.methods.contract import Method, Step
+from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
+from iecl.runs.directory import RunDirectory
+from iecl.schedule import Clock, warm_cosine
+from iecl.training.building import batch_per_process, build_method
+from iecl.training.neighbours import OnlineNeighbours
+from iecl.training.optimisers import make_optimiser
+from iecl.training.plan import Plan
+from iecl.training.recording import Recorder, SkippedFiles
+from iecl.training.signals import StopFlag
+from iecl.views.making import Views, make_views
+from iecl.views.policies import POLICIES
+
+log = logging.getLogger("iecl.training")
+
+
+class Trainee(nn.Module):
+    """A method behind plain types: what wraps a module for several processes cannot look into our dataclasses."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        self.method = method
+
+    def forward(self, full: tuple[Tensor, ...], rest: tuple[Tensor, ...], time: tuple[int, ...]) -> tuple[Any, ...]:
+        """One step of the method."""
+        made = self.method.step(Views(full, *rest), Clock(*time))
+        return made.losses, made.features, made.projections, made.readings
+
+
+class Loop:
+    """Everything that lives as long as a run does in one process."""
+
+    def __init__(self, fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) -> None:
+        self.fabric, self.plan, self.run, training = fabric, plan, run, plan.training
+        self.skipped = SkippedFiles(run)
+        self.source = open_source(plan.data, "pretrain", self.skipped.add, line.count("reading images"))
+        self.loader = Loader(
+            self.source,
+            batch=batch_per_process(plan, fabric.world_size),
+            seed=training.seed,
+            rank=fabric.global_rank,
+            world=fabric.world_size,
+            workers=plan.data.workers,
+            on_bad=self.skipped.add,
+        )
+        self.steps_per_epoch = self._count_steps()
+        self.steps = self.steps_per_epoch * training.epochs
+        self.peak = plan.optimiser.peak(training.batch * training.accumulate)
+        self.method = build_method(plan, fabric.world_size)
+        optimiser = make_optimiser(self.method.param_groups(), plan.optimiser, self.peak)
+        trainee = Trainee(self.method).to(memory_format=torch.channels_last if training.channels_last else None)  # type: ignore[call-overload]
+        self.trainee, self.optimiser = fabric.setup(trainee, optimiser)
+        self.recorder = Recorder(fabric, self.run, training, line)
+        self.neighbours = OnlineNeighbours(self.source, plan, fabric.device)
+        self.step, self.best = 0, float("-inf")
+
+    def _count_steps(self) -> int:
+        steps = self.loader.steps // self.plan.training.accumulate
+        if steps == 0:
+            raise TrainingError(
+                f"{len(self.source)} images do not fill one optimiser step of "
+                f"{self.plan.training.accumulate} × {self.plan.training.batch}",
+                where="training.accumulate",
+            )
+        return steps
+
+    def clock(self, step: int) -> Clock:
+        """The time after `step` optimiser steps."""
+        training = self.plan.training
+        epoch = min(step // self.steps_per_epoch, training.epochs - 1)
+        return Clock(training.seed, step, self.steps, epoch, training.epochs)
+
+    def train(self) -> None:
+        """From the newest checkpoint, or the start, to the last step."""
+        self.restore()
+        log.info("%s", self.describe())
+        with StopFlag() as stop:
+            while self.step < self.steps:
+                self._epoch(self.step // self.steps_per_epoch, stop)
+        self.loader.close()
+
+    def describe(self) -> str:
+        """First line of a run: what is trained on what."""
+        plan, count = self.plan, sum(p.numel() for p in self.method.encoder().parameters())
+        start = f", from step {self.step}" if self.step else ""
+        return (
+            f"{plan.method_name} trains {plan.backbone.name} ({count / 1e6:.1f} M weights) on {len(self.source):,} "
+            f"images of {plan.data.image_size} px: {plan.training.epochs} epochs of {self.steps_per_epoch} steps{start}"
+        )
+
+    def _epoch(self, epoch: int, stop: StopFlag) -> None:
+        training = self.plan.training
+        done = self.step - epoch * self.steps_per_epoch
+        batches = self.loader.epoch(epoch, done * training.accumulate)
+        for _ in range(done, self.steps_per_epoch):
+            self._optimise(islice(batches, training.accumulate))
+            is_last_of_epoch = self.step % self.steps_per_epoch == 0
+            if training.checkpoint_steps and self.step % training.checkpoint_steps == 0 and not is_last_of_epoch:
+                self.save()
+            if parallel.any_of(bool(stop.signal), self.fabric.device):
+                batches.close()
+                self._leave(stop)
+        batches.close()
+        self._end_epoch(epoch)
+
+    def _optimise(self, batches: Iterator[Batch]) -> None:
+        """One optimiser step over `accumulate` batches, and what follows it."""
+        training, clock = self.plan.training, self.clock(self.step)
+        rate = self.peak * warm_cosine(clock, self._warmup(), self.plan.optimiser.floor)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        made = None
+        for number in range(training.accumulate):
+            made = self._backward(next(batches), clock, is_last=number == training.accumulate - 1)
+            self.recorder.check(self.step + 1, made.losses)
+        assert made is not None
+        if self.step == 0:
+            self._check_gradients()
+        if self.plan.optimiser.clip:
+            self.fabric.clip_gradients(self.trainee, self.optimiser, max_norm=self.plan.optimiser.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.step += 1
+        self.method.after_step(replace(clock, step=self.step))
+        self.recorder.after_step(replace(clock, step=self.step), made, rate)
+
+    def _backward(self, batch: Batch, clock: Clock, is_last: bool) -> Step:
+        plan = self.plan
+        views = make_views(
+            batch.to(self.fabric.device),
+            POLICIES[plan.views.policy],
+            self.method.views.full,
+            size=plan.data.image_size,
+            mean=plan.data.mean,
+            std=plan.data.std,
+            seed=clock.seed,
+            epoch=clock.epoch,
+        )
+        layout = torch.channels_last if plan.training.channels_last else torch.contiguous_format
+        full = tuple(x.contiguous(memory_format=layout) for x in views.full)
+        with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
+            made = Step(*self.trainee(full, (views.positions, views.labels, views.index), astuple(clock)))
+            total = torch.stack([value.float() for value in made.losses.values()]).sum()
+            self.fabric.backward(total / plan.training.accumulate)
+        return made
+
+    def _warmup(self) -> int:
+        """Steps of warm-up; a short run warms up for at most half of its length."""
+        return min(round(self.plan.optimiser.warmup * self.steps_per_epoch), self.steps // 2)
+
+    def _check_gradients(self) -> None:
+        """A trainable weight that no loss reaches is a mistake in the settings: say so at the first step."""
+        named = self.method.named_parameters()
+        lost = [name for name, p in named if p.requires_grad and p.grad is None]
+        if lost:
+            raise TrainingError(
+                f"no loss reaches {len(lost)} trainable weights, first {lost[0]}",
+                where="objective.saib_gradient" if "saib" in lost[0] else self.plan.method_name,
+                do="give the block a term that moves it (objective.entropy, method.symmetric=true), or freeze it with "
+                "objective.saib_gradient=frozen",
+            )
+
+    def _end_epoch(self, epoch: int) -> None:
+        """Online kNN, the best checkpoint so far, the last one."""
+        self.skipped.share()
+        score = self._score(epoch)
+        is_best = score > self.best
+        self.best = max(self.best, score)
+        self.save(is_best)
+
+    def _score(self, epoch: int) -> float:
+        """What `best` means: online kNN where there are labels, else the epoch's mean loss with its sign turned."""
+        training = self.plan.training
+        is_due = training.knn_epochs and ((epoch + 1) % training.knn_epochs == 0 or epoch + 1 == training.epochs)
+        if self.neighbours.is_possible and training.knn_epochs:
+            if not is_due:
+                return float("-inf")
+            accuracy = self.neighbours.accuracy(self.method.encoder())
+            row = {"step": self.step, "epoch": epoch, "knn": accuracy}
+            if self.fabric.is_global_zero:
+                self.run.append_metrics(row)
+                self.recorder.log(row)
+            log.info("epoch %d: online kNN %.1f %% (leave-one-out on training images)", epoch + 1, 100 * accuracy)
+            return accuracy
+        rows = [row["loss"] for row in self.run.read_metrics() if row.get("epoch") == epoch and "loss" in row]
+        return -sum(rows) / len(rows) if rows else float("-inf")
+
+    def save(self, is_best: bool = False) -> None:
+        """Write a checkpoint; every process waits until it is on the disk."""
+        self.recorder.flush()
+        if self.fabric.is_global_zero:
+            state = {
+                "format": 1,
+                "step": self.step,
+                "best": self.best,
+                "method": self.method.state_dict(),
+                "optimiser": self.optimiser.state_dict(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+            }
+            save_checkpoint(self.run.checkpoints, state, is_best=is_best)
+        parallel.barrier()
+
+    def restore(self) -> None:
+        """Continue from the newest checkpoint, if there is one."""
+        state = latest_checkpoint(self.run.checkpoints)
+        if state is None:
+            return
+        self.method.load_state_dict(state["method"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.fabric.strategy.precision.load_state_dict(state["precision"])
+        self.step, self.best = state["step"], state["best"]
+        if self.fabric.is_global_zero:
+            self.run.forget_after(self.step)
+
+    def _leave(self, stop: StopFlag) -> None:
+        self.save()
+        raise Interrupted(
+            f"stopped after step {self.step} of {self.steps}, all of it saved",
+            do=f"continue with: iecl pretrain --out {self.run.path} --resume",
+            signal=stop.signal or 15,
+        )

@@ -1,0 +1,73 @@
+"""Optimisers over the named groups of a method: AdamW and SGD from torch, and LARS."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from iecl.methods.contract import ParamGroup
+from iecl.training.settings import OptimiserSettings
+
+
+def make_optimiser(groups: Iterable[ParamGroup], settings: OptimiserSettings, rate: float) -> Optimizer:
+    """The optimiser of a run; biases and norms stand in groups of their own when they are not decayed."""
+    rows = [row for group in groups for row in _rows(group, settings)]
+    if settings.name == "adamw":
+        return AdamW(rows, lr=rate, betas=(settings.momentum, settings.beta2), foreach=True)
+    if settings.name == "sgd":
+        return SGD(rows, lr=rate, momentum=settings.momentum, foreach=True)
+    return LARS(rows, lr=rate, momentum=settings.momentum, trust=settings.trust)
+
+
+def _rows(group: ParamGroup, settings: OptimiserSettings) -> list[dict[str, Any]]:
+    """One or two rows: what is decayed (and adapted, in LARS), and what is not."""
+    decay = settings.weight_decay if group.weight_decay is None else group.weight_decay
+    thin = [p for p in group.parameters if p.ndim <= 1]  # biases, and scales and shifts of norms
+    thick = [p for p in group.parameters if p.ndim > 1]
+    rows = [{"params": thick, "name": group.name, "weight_decay": decay, "adapt": True}]
+    kept = {"name": f"{group.name}/thin", "weight_decay": decay if settings.decay_norms else 0.0, "adapt": False}
+    return [row for row in (*rows, {"params": thin, **kept}) if row["params"]]
+
+
+class LARS(Optimizer):
+    """SGD whose step is scaled, layer by layer, to a share of the weight's norm (You et al. 2017).
+
+    w <- w - rate * momentum(q (g + decay w)) with q = trust |w| / |g + decay w|, and q = 1 where a norm is zero: the form
+    of MoCo-v3, Barlow Twins and VICReg. Groups with `adapt` False (biases, norms) take the plain step.
+    """
+
+    def __init__(
+        self, params: Any, lr: float, momentum: float = 0.9, trust: float = 1e-3, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": weight_decay, "adapt": True}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Move every weight once."""
+        assert closure is None
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            if weights:
+                self._step_group(group, weights)
+
+    def _step_group(self, group: dict[str, Any], weights: list[nn.Parameter]) -> None:
+        gradients: list[Tensor] = [p.grad for p in weights if p.grad is not None]
+        pushes = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))
+        if group["adapt"]:
+            sizes, steps = torch._foreach_norm(weights), torch._foreach_norm(pushes)
+            ratios = [
+                torch.where((size > 0) & (step > 0), group["trust"] * size / step, torch.ones_like(size))
+                for size, step in zip(sizes, steps, strict=True)
+            ]
+            torch._foreach_mul_(pushes, ratios)
+        for p in weights:
+            if "momentum" not in self.state[p]:
+                self.state[p]["momentum"] = torch.zeros_like(p)
+        velocities = [self.state[p]["momentum"] for p in weights]
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, pushes)
+        torch._foreach_add_(weights, velocities, alpha=-group["lr"])

@@ -1,0 +1,134 @@
+"""A run as data: defaults, recipe, flags and --set laid over each other, checked, and every automatic choice made."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from iecl.data.settings import DataSettings
+from iecl.errors import UserError, did_you_mean
+from iecl.methods import HOSTS, METHODS
+from iecl.objective.settings import ObjectiveSettings
+from iecl.recipes import read_recipe
+from iecl.registry import resolve
+from iecl.saib.settings import SAIBSettings
+from iecl.settings import as_values, build, merge, parse_assignment, to_toml
+from iecl.training.settings import BackboneSettings, OptimiserSettings, TrainingSettings
+from iecl.views.policies import POLICIES, ViewSettings, resolve_views
+
+SECTIONS: dict[str, type] = {
+    "data": DataSettings,
+    "views": ViewSettings,
+    "backbone": BackboneSettings,
+    "saib": SAIBSettings,
+    "objective": ObjectiveSettings,
+    "optimiser": OptimiserSettings,
+    "training": TrainingSettings,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The settings of a run. `method` stays a table until its method is imported: it has the method's own keys."""
+
+    method: Mapping[str, Any]
+    data: DataSettings = field(default_factory=DataSettings)
+    views: ViewSettings = field(default_factory=ViewSettings)
+    backbone: BackboneSettings = field(default_factory=BackboneSettings)
+    saib: SAIBSettings = field(default_factory=SAIBSettings)
+    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
+    optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+
+    @property
+    def method_name(self) -> str:
+        """The name of the method, as on the command line."""
+        return str(self.method["name"])
+
+    @property
+    def host_name(self) -> str:
+        """The method whose settings `method` holds: the host, for a method that wraps one."""
+        return HOSTS.get(self.method_name, self.method_name)
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the IE-CL objective is around the host."""
+        return self.method_name in HOSTS or self.saib.form != "none" or not self.objective.is_plain
+
+    def method_settings(self) -> Any:
+        """The method's settings as their own type; imports the method."""
+        cls = METHODS[self.host_name].load().Settings
+        return build(cls, {key: value for key, value in self.method.items() if key != "name"}, "method")
+
+    def to_toml(self, header: str) -> str:
+        """All settings as commented TOML, with the method's defaults filled in."""
+        sections: dict[str, Any] = {"method": {"name": self.method_name} | as_values(self.method_settings())}
+        return to_toml(sections | {name: getattr(self, name) for name in SECTIONS}, header)
+
+    def values(self) -> dict[str, Any]:
+        """All settings as plain values."""
+        made: dict[str, Any] = {"method": {"name": self.method_name} | as_values(self.method_settings())}
+        return made | {name: as_values(getattr(self, name)) for name in SECTIONS}
+
+
+def make_plan(
+    *, method: str = "", recipe: str = "", flags: Mapping[str, Any] | None = None, sets: Iterable[str] = ()
+) -> Plan:
+    """Lay defaults, recipe, flags and `--set` over each other, in this order, and check the result.
+
+    Without a recipe the method's own `default` is taken; without a method, the recipe's, or `ie-cl`.
+    """
+    if recipe:
+        values = read_recipe(recipe, method or "ie-cl")
+        named = values.get("method", {}).get("name", "ie-cl")
+        if method and method != named:
+            raise UserError(f"recipe {recipe} is for {named}, not for {method}", where="--method")
+        method = named
+    method = method or "ie-cl"
+    resolve(method, METHODS, "method", "--method")
+    if not recipe:
+        values = read_recipe("default", method)
+    values = merge(values, flags or {})
+    for text in sets:
+        values = merge(values, parse_assignment(text))
+    if not values.get("data", {}).get("name"):
+        raise UserError("which images?", where="--data", do="name a folder of images, or one of: iecl list datasets")
+    return plan_from_values(merge({"method": {"name": method}}, values))
+
+
+def plan_from_values(values: Mapping[str, Any]) -> Plan:
+    """A plan from plain tables, as a settings.toml holds them."""
+    known = {"method", *SECTIONS}
+    for section in values:
+        if section not in known:
+            raise UserError(f"there is no section {section!r}", where="--set", do=did_you_mean(section, known))
+        if not isinstance(values[section], Mapping):
+            raise UserError(f"{section} is a section", where="--set", do=f"write {section}.key=value")
+    built = {name: build(cls, values.get(name, {}), name) for name, cls in SECTIONS.items()}
+    resolve(values["method"]["name"], METHODS, "method", "method.name")
+    return Plan(method=values["method"], **built)
+
+
+def difference(old: Plan, new: Plan) -> list[str]:
+    """Every setting that differs, as `training.batch was 512, now 256`."""
+    before, after = old.values(), new.values()
+    return [
+        f"{section}.{key} was {before[section].get(key)}, now {after[section].get(key)}"
+        for section in before
+        for key in before[section]
+        if before[section][key] != after[section].get(key)
+    ]
+
+
+def with_data(plan: Plan, data: DataSettings) -> Plan:
+    """The plan with its data resolved, and with what follows from the image size: views, backbone, block."""
+    views = resolve_views(plan.views, data.image_size)
+    small = "-small" if data.image_size <= 64 else ""
+    name = f"resnet18{small}" if plan.backbone.name == "auto" else plan.backbone.name
+    saib = plan.saib
+    if saib.form == "auto":
+        # Measured: a block with image-wide noise replaces colour augmentation where there is none, and costs accuracy
+        # where there is.
+        crops_only = all(policy.jitter == 0 for policy in POLICIES[views.policy])
+        saib = replace(saib, form="certified" if crops_only else "none")
+    saib = saib.for_size(data.image_size)
+    return replace(plan, data=data, views=views, backbone=BackboneSettings(name=name), saib=saib)

@@ -1,0 +1,138 @@
+"""What a run writes down while it trains: rows of metrics, meters, speed, skipped files."""
+
+import logging
+import math
+import time
+from collections import deque
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from iecl import parallel
+from iecl.console import ProgressLine, duration
+from iecl.errors import TrainingError
+from iecl.meters.embedding import read_embedding
+from iecl.methods.contract import Step
+from iecl.runs.directory import RunDirectory
+from iecl.schedule import Clock
+from iecl.training.settings import TrainingSettings
+
+log = logging.getLogger("iecl.training")
+SPEED_STEPS = 100
+
+
+class Recorder:
+    """Turns steps into rows of metrics.jsonl, loggers and the progress line; stops a run whose loss is not finite."""
+
+    def __init__(self, fabric: Fabric, run: RunDirectory, settings: TrainingSettings, line: ProgressLine) -> None:
+        self.fabric, self.run, self.settings, self.line = fabric, run, settings, line
+        self._times: deque[float] = deque(maxlen=SPEED_STEPS)
+        self._pending: list[tuple[int, dict[str, Tensor]]] = []
+        self._check_each_step = fabric.device.type == "cpu"  # on a GPU reading a loss waits for the device
+
+    def check(self, step: int, losses: dict[str, Tensor]) -> None:
+        """Remember the losses of a step, and look at them now (CPU) or at the next row (GPU)."""
+        self._pending.append((step, losses))
+        if self._check_each_step:
+            self.flush()
+
+    def flush(self) -> None:
+        """Stop at the first step whose loss is not finite, before anything is saved."""
+        for step, losses in self._pending:
+            bad = [name for name, value in losses.items() if not torch.isfinite(value)]
+            if parallel.any_of(bool(bad), self.fabric.device):
+                self._stop(step, bad)
+        self._pending.clear()
+
+    def _stop(self, step: int, bad: list[str]) -> None:
+        terms = " and ".join(f"loss/{name}" for name in bad) or "a loss of another process"
+        if self.fabric.is_global_zero:
+            self.run.append_metrics({"step": step, "loss": math.nan, **{f"loss/{name}": math.nan for name in bad}})
+        kept = self.run.checkpoints / "last.ckpt"
+        saved = f"the last good checkpoint is {kept}" if kept.exists() else "no checkpoint was written yet"
+        raise TrainingError(
+            f"{terms} became NaN or infinite at step {step}",
+            where=saved,
+            do="lower optimiser.rate (a tenth is a good first try), add optimiser.warmup, set optimiser.clip=1, "
+            "or training.precision=32-true",
+        )
+
+    def after_step(self, clock: Clock, made: Step, rate: float) -> None:
+        """Record optimiser step `clock.step` (counted from 1)."""
+        self._times.append(time.monotonic())
+        settings = self.settings
+        is_edge = clock.step in (1, clock.steps)
+        if is_edge or clock.step % settings.log_steps == 0 or clock.step % settings.meter_steps == 0:
+            self.flush()
+            self._write_row(clock, made, rate, is_edge or clock.step % settings.meter_steps == 0)
+
+    def _write_row(self, clock: Clock, made: Step, rate: float, with_meters: bool) -> None:
+        readings = {f"loss/{name}": value for name, value in made.losses.items()}
+        readings["loss"] = torch.stack([value.detach().float() for value in made.losses.values()]).sum()
+        readings |= made.readings
+        if with_meters:
+            anchor = made.projections["anchor"]
+            other = made.projections.get("query", made.projections.get("key"))
+            readings |= read_embedding(made.features, anchor, anchor if other is None else other)
+        names = list(readings)
+        values = parallel.average(torch.stack([readings[name].detach().float() for name in names])).tolist()
+        row: dict[str, Any] = {"step": clock.step, "epoch": clock.epoch, **dict(zip(names, values, strict=True))}
+        row |= {"rate": rate, "images_per_second": round(self.images_per_second(), 1)}
+        if not self.fabric.is_global_zero:
+            return
+        self.run.append_metrics(row)
+        self.log(row)
+        self.line.show(self._progress(clock, row))
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Hand a row to TensorBoard and the other loggers."""
+        self.fabric.log_dict({k: v for k, v in row.items() if k not in ("step",)}, step=row["step"])
+
+    def images_per_second(self) -> float:
+        """Speed over the last 100 steps, all processes together."""
+        if len(self._times) < 2:
+            return 0.0
+        images = self.settings.batch * self.settings.accumulate * (len(self._times) - 1)
+        return images / max(1e-9, self._times[-1] - self._times[0])
+
+    def _progress(self, clock: Clock, row: dict[str, Any]) -> str:
+        terms = "  ".join(f"{k.removeprefix('loss/')} {v:.3f}" for k, v in row.items() if k.startswith("loss/"))
+        speed = self.images_per_second()
+        left = (clock.steps - clock.step) * self.settings.batch * self.settings.accumulate / speed if speed else 0.0
+        ending = f"  {speed:,.0f} images/s  {duration(left)} left" if speed else ""
+        loss = f"loss {row['loss']:.3f}" + (f" ({terms})" if terms.count("  ") else "")
+        return f"epoch {clock.epoch + 1}/{clock.epochs}  step {clock.step}/{clock.steps}  {loss}{ending}"
+
+
+class SkippedFiles:
+    """Files that could not be read: each is named once, counted, and listed in skipped.txt."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        self.reasons: dict[str, str] = {}
+        if run.skipped.is_file():  # a resumed run has named these already
+            lines = run.skipped.read_text(encoding="utf-8").splitlines()
+            self.reasons = dict(line.split("\t", 1) for line in lines if "\t" in line)
+
+    def add(self, path: str, reason: str) -> None:
+        """Name a file, once."""
+        if path in self.reasons:
+            return
+        self.reasons[path] = reason
+        log.warning("skipped %s: %s", path, reason)
+        if parallel.rank() == 0:
+            with self.run.skipped.open("a", encoding="utf-8") as file:
+                file.write(f"{path}\t{reason}\n")
+
+    def share(self) -> None:
+        """Bring together what every process has met; all of them must call it."""
+        if not parallel.is_on():
+            return
+        for found in parallel.gather_objects(self.reasons):
+            fresh = {path: reason for path, reason in found.items() if path not in self.reasons}
+            self.reasons |= fresh
+            if parallel.rank() == 0 and fresh:
+                with self.run.skipped.open("a", encoding="utf-8") as file:
+                    file.writelines(f"{path}\t{reason}\n" for path, reason in fresh.items())

@@ -1,0 +1,161 @@
+"""A run from its plan to its summary: processes are started here, and end here."""
+
+import json
+import logging
+import time
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+import iecl
+from iecl.backbones.making import width_of
+from iecl.console import ProgressLine, duration, log_to_terminal
+from iecl.errors import TrainingError, UserError
+from iecl.meters.verdict import verdict
+from iecl.parts.spectral_norm import fold
+from iecl.runs.directory import RunDirectory, write_atomically
+from iecl.runs.environment import describe_environment
+from iecl.runs.weights import save_weights
+from iecl.training.loop import Loop
+from iecl.training.machine import choose_accelerator, choose_precision, make_fabric
+from iecl.training.plan import Plan, plan_from_values
+
+log = logging.getLogger("iecl.training")
+
+
+def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, Any]:
+    """Train (or go on training) in `run` and return its summary."""
+    plan = _resolve_machine(plan)
+    if not run.holds_run:
+        header = "Every setting of this run, resolved. Use it again: iecl pretrain --recipe THIS_FOLDER"
+        write_atomically(run.settings, plan.to_toml(header))
+        run.write_json(run.environment, describe_environment() | {"device": _device_name(plan)})
+    fabric = make_fabric(plan.training, run.path)
+    # Plain values: Lightning looks into what it sends to other processes and stumbles over frozen dataclasses.
+    result = fabric.launch(_train_in_process, plan.values(), str(run.path), quiet)
+    if isinstance(result, UserError):
+        raise result
+    summary: dict[str, Any] = result
+    return summary
+
+
+def _resolve_machine(plan: Plan) -> Plan:
+    accelerator = choose_accelerator(plan.training.accelerator)
+    precision = choose_precision(plan.training.precision, accelerator)
+    return replace(plan, training=replace(plan.training, accelerator=accelerator, precision=precision))
+
+
+def _device_name(plan: Plan) -> str:
+    return torch.cuda.get_device_name() if plan.training.accelerator == "cuda" else plan.training.accelerator
+
+
+def _train_in_process(fabric: Fabric, values: dict[str, Any], out: str, quiet: bool) -> dict[str, Any] | UserError:
+    """The whole run in one process. The first one hands an error back, since a raised one would arrive as text."""
+    run, plan = RunDirectory(out), plan_from_values(values)
+    quiet = quiet or not fabric.is_global_zero
+    with log_to_terminal(quiet), ProgressLine(quiet) as line, _LogFile(run, fabric.is_global_zero):
+        try:
+            return _train(fabric, plan, run, line)
+        except UserError as problem:
+            if isinstance(problem, TrainingError):
+                _write_summary(run, {"finished": False, "stopped": str(problem)})
+            log.error("%s", problem)
+            if fabric.is_global_zero:
+                return problem
+            raise
+
+
+def _train(fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) -> dict[str, Any]:
+    began = time.monotonic()
+    loop = Loop(fabric, plan, run, line)
+    first = loop.step
+    loop.train()
+    loop.skipped.share()
+    if not fabric.is_global_zero:
+        return {}
+    seconds = time.monotonic() - began
+    images = (loop.steps - first) * plan.training.batch * plan.training.accumulate
+    _write_weights(loop, run)
+    summary = {
+        "finished": True,
+        "steps": loop.steps,
+        "images": len(loop.source),
+        "skipped": len(loop.skipped.reasons),
+        "seconds": round(seconds, 1),
+        "images_per_second": round(images / seconds, 1),
+        "peak_memory_megabytes": _peak_memory(fabric),
+    }
+    return _write_summary(run, summary, width_of(loop.method.encoder()))
+
+
+def _write_summary(run: RunDirectory, summary: dict[str, Any], width: int | None = None) -> dict[str, Any]:
+    """The verdict and the last value of everything that was measured."""
+    rows = list(run.read_metrics())
+    judged = verdict(rows, width)
+    last = {name: value for row in rows for name, value in row.items() if name not in ("step", "epoch")}
+    summary |= {"verdict": judged.word, "reasons": list(judged.reasons), "advice": judged.advice, "last": last}
+    run.write_json(run.summary, summary)
+    if summary["finished"]:
+        log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "no reading gives cause for worry")
+        if judged.advice:
+            log.info("try: %s", judged.advice)
+        log.info("%d files skipped%s", summary["skipped"], f", listed in {run.skipped}" if summary["skipped"] else "")
+        log.info(
+            "%s in %s, %.0f images/s; backbone in %s",
+            f"{summary['steps']:,} steps",
+            duration(summary["seconds"]),
+            summary["images_per_second"],
+            run.weights,
+        )
+    return summary
+
+
+def _write_weights(loop: Loop, run: RunDirectory) -> None:
+    """The backbone under its plain names, with what is needed to use it."""
+    plan = loop.plan
+    encoder = deepcopy(loop.method.encoder()).cpu().eval()
+    fold(encoder)
+    metadata = {
+        "backbone": plan.backbone.name,
+        "width": str(width_of(encoder)),
+        "image_size": str(plan.data.image_size),
+        "mean": json.dumps(plan.data.mean),
+        "std": json.dumps(plan.data.std),
+        "method": plan.method_name,
+        "step": str(loop.step),
+        "epoch": str(plan.training.epochs),
+        "iecl": iecl.__version__,
+    }
+    save_weights(run.weights, encoder.state_dict(), metadata)
+
+
+def _peak_memory(fabric: Fabric) -> int:
+    """The most memory that this process held, in MB: on the GPU if there is one."""
+    if fabric.device.type == "cuda":
+        return torch.cuda.max_memory_allocated() // 2**20
+    try:
+        import resource
+    except ImportError:  # Windows keeps no such record
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10
+
+
+class _LogFile:
+    """Writes log lines to RUN/log.txt while a run lasts."""
+
+    def __init__(self, run: RunDirectory, is_on: bool) -> None:
+        self.handler = logging.FileHandler(Path(run.log), encoding="utf-8") if is_on else None
+
+    def __enter__(self) -> None:
+        if self.handler is not None:
+            self.handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+            logging.getLogger("iecl").addHandler(self.handler)
+
+    def __exit__(self, *_: object) -> None:
+        if self.handler is not None:
+            logging.getLogger("iecl").removeHandler(self.handler)
+            self.handler.close()

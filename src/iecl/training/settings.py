@@ -1,0 +1,60 @@
+"""How a run is optimised, how long, and on what."""
+
+from dataclasses import dataclass
+
+from iecl.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneSettings:
+    """Which network is trained."""
+
+    name: str = setting("auto", "a name from: iecl list backbones; auto: ResNet-18 with a stem for the image size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserSettings:
+    """The optimiser and its schedule: a linear warm-up, then half a cosine."""
+
+    name: str = setting("adamw", "which optimiser", choices=("adamw", "sgd", "lars"))
+    rate: float = setting(1e-3, "peak learning rate", above=0)
+    rate_per: int = setting(0, "images for which `rate` is meant: scaled linearly with the batch; 0: as it is", low=0)
+    weight_decay: float = setting(1e-4, "weight decay", low=0)
+    decay_norms: bool = setting(False, "decay biases and norms too, as MoCo-v2 and SimSiam do")
+    momentum: float = setting(0.9, "momentum of SGD and LARS, first beta of AdamW", low=0, high=1)
+    beta2: float = setting(0.999, "second beta of AdamW", low=0, high=1)
+    trust: float = setting(1e-3, "LARS: share of a weight's norm that a step may move", above=0)
+    warmup: float = setting(0.0, "epochs of linear warm-up, at most half of the run", low=0)
+    floor: float = setting(0.0, "share of the peak rate that is left at the end", low=0, high=1)
+    clip: float = setting(0.0, "largest norm of the whole gradient; 0: no limit", low=0)
+
+    def peak(self, batch: int) -> float:
+        """The learning rate after warm-up, for this many images in an optimiser step."""
+        return self.rate * batch / self.rate_per if self.rate_per else self.rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Length, seed, machine, and what is written while training."""
+
+    epochs: int = setting(100, "passes over the data", low=1)
+    batch: int = setting(256, "images in a loss, over all processes", low=2)
+    accumulate: int = setting(1, "batches in an optimiser step; not the same as a larger batch, see the docs", low=1)
+    seed: int = setting(0, "decides every random draw", low=0)
+    accelerator: str = setting("auto", "what to train on", choices=("auto", "cpu", "cuda", "mps"))
+    devices: int = setting(1, "processes on this machine, one for each device; 0: all devices", low=0)
+    nodes: int = setting(1, "machines", low=1)
+    strategy: str = setting("auto", "Lightning's name for how processes work together, such as ddp or fsdp")
+    precision: str = setting(
+        "auto",
+        "arithmetic; auto: bf16 where the machine has units for it, else 32 bits",
+        choices=("auto", "32-true", "bf16-mixed", "16-mixed"),
+    )
+    channels_last: bool = setting(True, "memory layout in which convolutions are faster on most machines")
+    log_steps: int = setting(10, "optimiser steps between two rows of metrics", low=1)
+    meter_steps: int = setting(50, "optimiser steps between two readings of the meters", low=1)
+    knn_epochs: int = setting(1, "epochs between two online kNN readings, where there are labels; 0: never", low=0)
+    checkpoint_steps: int = setting(0, "optimiser steps between two checkpoints; 0: one each epoch", low=0)
+    loggers: tuple[str, ...] = setting(
+        ("tensorboard",), "besides metrics.jsonl", choices=("tensorboard", "csv", "wandb", "mlflow")
+    )

@@ -1,0 +1,66 @@
+"""Drawn parameters applied to a whole batch: uint8 pictures in, normalised float views out, on the pictures' device."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+
+from iecl.views import colour
+from iecl.views.draw import Draws
+from iecl.views.resample import blur_matrix, cut_matrix, resample
+
+BRIGHT = 128 / 255
+"""Solarisation inverts tones from here on."""
+
+
+def apply(
+    images: UInt8[Tensor, "n 3 height width"], draws: Draws, size: int, mean: Sequence[float], std: Sequence[float]
+) -> Float[Tensor, "n 3 size size"]:
+    """Cut, resize and mirror each picture, change its colours, blur and solarise it, normalise the result.
+
+    Pictures may have been squeezed onto a canvas of another shape: the box of a draw is in shares of the picture, so
+    that the view has the aspect of the original.
+
+    >>> from iecl.views.draw import whole
+    >>> white = torch.full((1, 3, 4, 4), 255, dtype=torch.uint8)
+    >>> view = apply(white, whole(torch.tensor([[4, 4]])), size=1, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    >>> view.flatten().round(decimals=4)      # (1 - 0.5) / 0.25
+    tensor([2., 2., 2.])
+    """
+    views = _cut(images, draws, size)
+    factors = torch.stack([draws.brightness, draws.contrast, draws.saturation, draws.hue], dim=1)
+    colour.jitter_(views, draws.jitter, draws.order, factors)
+    _make_grey_(views, draws.grey)
+    _blur_(views, draws.blur_sigma)
+    _solarise_(views, draws.solarise)
+    offset, scale = (torch.tensor(values, device=views.device)[:, None, None] for values in (mean, std))
+    return views.sub_(offset).div_(scale)
+
+
+def _cut(images: UInt8[Tensor, "n 3 height width"], draws: Draws, size: int) -> Float[Tensor, "n 3 size size"]:
+    """Crop, antialiased resize and mirror image as one product from either side, which also brings 255 down to 1."""
+    top, left, height, width = draws.box.unbind(dim=1)
+    down = cut_matrix(top, height, images.shape[2], size)
+    across = cut_matrix(left, width, images.shape[3], size, mirrored=draws.flip)
+    return resample(images, down, across / 255)
+
+
+def _make_grey_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
+    rows = wanted.nonzero().squeeze(1)
+    if len(rows):
+        views.index_copy_(0, rows, colour.luma(views.index_select(0, rows)).expand(-1, 3, -1, -1))
+
+
+def _blur_(views: Float[Tensor, "n 3 size size"], sigma: Float[Tensor, " n"]) -> None:
+    rows = sigma.nonzero().squeeze(1)
+    if len(rows):
+        matrix = blur_matrix(sigma[rows], views.shape[2])
+        views.index_copy_(0, rows, resample(views.index_select(0, rows), matrix, matrix))
+
+
+def _solarise_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
+    rows = wanted.nonzero().squeeze(1)
+    if len(rows):
+        chosen = views.index_select(0, rows)
+        views.index_copy_(0, rows, torch.where(chosen >= BRIGHT, 1 - chosen, chosen))

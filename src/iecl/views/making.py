@@ -1,0 +1,88 @@
+"""From a batch of pictures to the views a method sees."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from iecl.views.apply import apply
+from iecl.views.draw import centre, draw
+from iecl.views.policies import Policy
+
+
+class PictureBatch(Protocol):
+    """What views need to know of a batch; `iecl.data.batch.Batch` is one."""
+
+    @property
+    def images(self) -> UInt8[Tensor, "n 3 height width"]:
+        """Pixels, on a canvas of one shape."""
+
+    @property
+    def sizes(self) -> Int64[Tensor, "n 2"]:
+        """Height and width of each original."""
+
+    @property
+    def labels(self) -> Int64[Tensor, " n"]:
+        """Class numbers, or -1 where there is none."""
+
+    @property
+    def index(self) -> Int64[Tensor, " n"]:
+        """Which sample of the source each row is."""
+
+    @property
+    def positions(self) -> Int64[Tensor, " n"]:
+        """Where in the epoch each row stands."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """Several views of the same pictures; row i is the same picture in all of them."""
+
+    full: tuple[Float[Tensor, "n 3 size size"], ...]
+    """Anchor first, then query, then any others."""
+    positions: Int64[Tensor, " n"]
+    labels: Int64[Tensor, " n"]
+    index: Int64[Tensor, " n"]
+
+    def with_full(self, *full: Float[Tensor, "n 3 size size"]) -> "Views":
+        """The same pictures seen differently."""
+        return replace(self, full=full)
+
+
+def make_views(
+    batch: PictureBatch,
+    policies: tuple[Policy, ...],
+    count: int,
+    *,
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int,
+    epoch: int,
+) -> Views:
+    """Draw and make `count` views of each picture; view i follows the i-th policy, which are taken in turn."""
+    full = tuple(
+        apply(
+            batch.images,
+            draw(policies[view % len(policies)], batch.sizes, batch.positions, seed=seed, epoch=epoch, view=view),
+            size,
+            mean,
+            std,
+        )
+        for view in range(count)
+    )
+    return Views(full=full, positions=batch.positions, labels=batch.labels, index=batch.index)
+
+
+def make_plain(
+    images: UInt8[Tensor, "n 3 height width"],
+    sizes: Int64[Tensor, "n 2"],
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    share: float,
+) -> Float[Tensor, "n 3 size size"]:
+    """The view evaluation looks at: the middle square of each picture, `share` of its shorter side, not augmented."""
+    return apply(images, centre(sizes, share), size, mean, std)

@@ -1,0 +1,59 @@
+import multiprocessing
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from iecl.data.cache import cache_folder, one_process_at_a_time, write_whole
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"IECL_CACHE": "/one", "XDG_CACHE_HOME": "/two", "HOME": "/three"}, "/one"),
+        ({"IECL_CACHE": "~/one", "HOME": "/three"}, "/three/one"),
+        ({"IECL_CACHE": "", "XDG_CACHE_HOME": "/two", "HOME": "/three"}, "/two/iecl"),
+        ({"HOME": "/three"}, "/three/.cache/iecl"),
+    ],
+)
+def test_the_cache_folder_follows_the_environment(
+    variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("IECL_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == Path(expected)
+
+
+def test_a_file_that_was_not_written_to_the_end_never_appears(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    write_whole(path, lambda file: file.write(b"old") and None)
+
+    def fail_half_way(file: BinaryIO) -> None:
+        file.write(b"half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(path, fail_half_way)
+
+    assert path.read_bytes() == b"old"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def add_one(folder: Path, rounds: int) -> None:
+    for _ in range(rounds):
+        with one_process_at_a_time(folder):
+            count = int((folder / "count").read_text())
+            (folder / "count").write_text(str(count + 1))
+
+
+def test_two_processes_that_count_in_one_file_lose_no_count(tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("0")
+    spawn = multiprocessing.get_context("fork")
+    processes = [spawn.Process(target=add_one, args=(tmp_path, 200)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert (tmp_path / "count").read_text() == "400"

@@ -1,0 +1,143 @@
+"""Weighted kNN: the same answers as a slow second derivation and as scikit-learn, in any chunks."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
+
+from iecl.errors import UserError
+from iecl.evaluation.features import Features
+from iecl.evaluation.knn import knn
+
+
+def features(values: Tensor, labels: list[int] | Tensor) -> Features:
+    return Features(values.float(), torch.as_tensor(labels), torch.arange(len(values)))
+
+
+def clouds(count: int, seed: int, classes: int = 7, width: int = 12) -> Features:
+    """Overlapping clouds around centres that are the same for every seed."""
+    made = torch.Generator().manual_seed(seed)
+    centres = torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(classes, (count,), generator=made)
+    return features(centres[labels] + 1.5 * torch.randn(count, width, generator=made), labels)
+
+
+def slow_votes(bank: Features, query: Tensor, k: int, temperature: float) -> dict[int, float]:
+    """Votes by class, in Python's own numbers, one neighbour after the other."""
+
+    def cosine(a: list[float], b: list[float]) -> float:
+        return sum(x * y for x, y in zip(a, b, strict=True)) / (math.hypot(*a) * math.hypot(*b) or 1.0)
+
+    near = sorted(
+        ((-cosine(query.tolist(), row.tolist()), i) for i, row in enumerate(bank.values)),
+        key=lambda pair: (round(pair[0], 6), pair[1]),  # equal up to rounding: the earlier row
+    )[:k]
+    votes: dict[int, float] = {}
+    for negative, i in near:
+        label = int(bank.labels[i])
+        votes[label] = votes.get(label, 0.0) + math.exp(-negative / temperature)
+    return votes
+
+
+@pytest.mark.parametrize(("k", "temperature"), [(1, 0.07), (5, 0.07), (20, 0.1), (40, 1.0)])
+def test_answers_are_those_of_a_slow_second_derivation(k: int, temperature: float) -> None:
+    bank, queries = clouds(60, seed=1), clouds(40, seed=2)
+    result = knn(bank, queries, k, temperature, chunk=(7, 13))
+    votes = [slow_votes(bank, query, k, temperature) for query in queries.values]
+    order = [sorted(vote, key=lambda label: (-vote[label], label)) for vote in votes]
+    assert result.predictions.tolist() == [classes[0] for classes in order]
+    hits = [label in classes[:5] for label, classes in zip(queries.labels.tolist(), order, strict=True)]
+    assert result.top5 == sum(hits) / 40
+    assert result.top1 == int((result.predictions == queries.labels).sum()) / 40
+    assert 0.2 < result.top1 < 1  # neither hopeless nor trivial: the comparison means something
+
+
+@pytest.mark.parametrize("k", [1, 20])
+def test_answers_are_those_of_scikit_learn(k: int) -> None:
+    bank, queries = clouds(500, seed=3), clouds(300, seed=4)
+    reference = KNeighborsClassifier(k, metric="cosine", weights=lambda distance: np.exp((1 - distance) / 0.07))
+    reference.fit(bank.values.numpy(), bank.labels.numpy())
+    assert knn(bank, queries, k).predictions.tolist() == reference.predict(queries.values.numpy()).tolist()
+
+
+def directions(count: int, seed: int) -> Features:
+    """Rows along one of four axes: nearly everything is a tie, and every cosine is exact."""
+    made = torch.Generator().manual_seed(seed)
+    axes = torch.randint(4, (count,), generator=made)
+    return features(torch.eye(4)[axes] * 3, torch.randint(5, (count,), generator=made))
+
+
+@pytest.mark.parametrize("chunk", [(1, 1), (5, 7), (16, 50), (100, 1000)])
+def test_of_equally_near_rows_the_earlier_ones_vote_in_any_chunks(chunk: tuple[int, int]) -> None:
+    bank, queries = directions(60, seed=5), directions(16, seed=6)
+    result = knn(bank, queries, k=4, chunk=chunk)
+    votes = [slow_votes(bank, query, 4, 0.07) for query in queries.values]
+    assert result.predictions.tolist() == [min(vote, key=lambda label: (-vote[label], label)) for vote in votes]
+
+
+@pytest.mark.parametrize("chunk", [(1, 400), (64, 9), (9, 64), (300, 500)])
+def test_chunks_change_nothing(chunk: tuple[int, int]) -> None:
+    bank, queries = clouds(400, seed=7), clouds(200, seed=8)
+    small, whole = knn(bank, queries, chunk=chunk), knn(bank, queries)
+    assert small.predictions.tolist() == whole.predictions.tolist()
+    assert (small.top1, small.top5) == (whole.top1, whole.top5)
+
+
+def test_the_length_of_a_feature_does_not_matter() -> None:
+    bank, queries = clouds(100, seed=9), clouds(50, seed=10)
+    stretched = features(bank.values * torch.linspace(0.01, 100, 100)[:, None], bank.labels)
+    assert knn(stretched, queries).predictions.tolist() == knn(bank, queries).predictions.tolist()
+
+
+def test_of_classes_with_equal_votes_the_lower_number_wins() -> None:
+    bank = features(torch.tensor([[1.0, 0], [1.0, 0]]), [4, 2])
+    assert knn(bank, features(torch.tensor([[1.0, 0]]), [2]), k=2).predictions.tolist() == [2]
+
+
+def test_a_small_bank_votes_as_a_whole() -> None:
+    bank, queries = clouds(5, seed=11), clouds(20, seed=12)
+    assert knn(bank, queries, k=1000).predictions.tolist() == knn(bank, queries, k=5).predictions.tolist()
+
+
+def test_with_one_neighbour_top_five_is_top_one() -> None:
+    result = knn(clouds(50, seed=13), clouds(200, seed=14), k=1)
+    assert result.top1 == result.top5 < 1
+
+
+def test_a_class_without_a_vote_is_never_among_the_five() -> None:
+    bank = features(torch.eye(2), [0, 1])
+    queries = features(torch.eye(2), [1, 2])  # class 1 has a vote for the first, class 2 exists in no bank
+    result = knn(bank, queries, k=2)
+    assert (result.top1, result.top5) == (0.0, 0.5)
+
+
+def test_a_tiny_temperature_is_the_nearest_neighbour_and_not_a_number_out_of_range() -> None:
+    bank, queries = clouds(100, seed=15), clouds(50, seed=16)
+    cold = knn(bank, queries, k=20, temperature=1e-6)
+    assert cold.predictions.tolist() == knn(bank, queries, k=1).predictions.tolist()
+
+
+def test_unlabelled_rows_neither_vote_nor_count() -> None:
+    bank = features(torch.tensor([[1.0, 0], [1.0, 0.1]]), [-1, 3])
+    queries = features(torch.tensor([[1.0, 0], [0.0, 1]]), [3, -1])
+    result = knn(bank, queries, k=1)
+    assert (result.top1, result.n) == (1.0, 1)
+
+
+def test_a_bank_without_labels_is_refused() -> None:
+    with pytest.raises(UserError, match="the train images have no labels"):
+        knn(features(torch.eye(2), [-1, -1]), features(torch.eye(2), [0, 1]))
+
+
+def test_features_that_are_not_finite_are_counted_and_refused() -> None:
+    broken = features(torch.tensor([[1.0, torch.nan], [torch.inf, 0], [1, 1]]), [0, 1, 1])
+    with pytest.raises(UserError, match="2 of 3 features of the test images are not finite"):
+        knn(features(torch.eye(2), [0, 1]), broken)
+
+
+def test_features_of_different_lengths_are_refused() -> None:
+    with pytest.raises(UserError, match="of length 2 and 3 cannot be compared"):
+        knn(features(torch.eye(2), [0, 1]), features(torch.eye(3), [0, 1, 1]))

@@ -1,0 +1,71 @@
+"""Run directories as training leaves them, without the training."""
+
+from pathlib import Path
+
+import torch
+
+from iecl.methods.contract import Method
+from iecl.parts.spectral_norm import fold
+from iecl.runs.checkpoint import save_checkpoint
+from iecl.runs.directory import RunDirectory, write_atomically
+from iecl.runs.weights import save_weights
+from iecl.training.building import build_method
+from iecl.training.plan import Plan, plan_from_values
+
+MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.2, 0.3]
+
+
+class MadeRun:
+    """A run on 16 px pictures, and its method."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        data: str = "digits",
+        method: str = "moco-v2",
+        encoder: str = "none",
+        backbone: str = "resnet10-w16",
+    ) -> None:
+        self.directory = RunDirectory.fresh(path)
+        self.plan: Plan = plan_from_values(
+            {
+                "method": {"name": method, "hidden": 8, "out": 4, "queue": 8},
+                "data": {"name": data, "image_size": 16, "canvas": 16, "mean": MEAN, "std": STD, "workers": 0},
+                "backbone": {"name": backbone},
+                "saib": {"form": "none"},
+                "objective": {"encoder": encoder},
+                "training": {"batch": 4},
+            }
+        )
+        write_atomically(self.directory.settings, self.plan.to_toml("made for a test"))
+        self.method = self.make_method(seed=1)
+
+    def make_method(self, seed: int) -> Method:
+        """The method with encoder weights and statistics that no fresh backbone has."""
+        method = build_method(self.plan)
+        made = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for weight in method.encoder().parameters():
+                weight.mul_(1 + 0.2 * torch.rand(weight.shape, generator=made))
+        method.encoder()(torch.randn(8, 3, 16, 16, generator=made))  # batch norm takes note
+        return method.eval()
+
+    def save_weights(self) -> None:
+        """What a run writes when it is finished."""
+        encoder = build_method(self.plan).encoder()
+        encoder.load_state_dict(self.method.encoder().state_dict())
+        fold(encoder)
+        data = self.plan.data
+        metadata = {
+            "backbone": self.plan.backbone.name,
+            "image_size": str(data.image_size),
+            "mean": str([*data.mean]),
+            "std": str([*data.std]),
+        }
+        save_weights(self.directory.weights, encoder.state_dict(), metadata)
+
+    def save_checkpoint(self, step: int, is_best: bool = False) -> None:
+        """What a run writes now and then."""
+        state = {"step": step, "method": self.method.state_dict()}
+        save_checkpoint(self.directory.checkpoints, state, is_best=is_best)

@@ -1,0 +1,128 @@
+"""What every method promises, for each row of the table."""
+
+import pytest
+import torch
+
+from iecl.methods import METHODS
+from iecl.methods.contract import Method
+from iecl.parallel import gather
+from iecl.schedule import Clock
+from iecl.training.building import build_method
+from iecl.training.plan import make_plan, with_data
+from iecl.views.making import Views
+
+CHOICES = {
+    "ie-cl": ["method.hidden=16", "method.out=8"],
+    "moco-v2": ["method.hidden=16", "method.out=8", "method.queue=32"],
+}
+VARIANTS = [
+    *((name, []) for name in METHODS),
+    ("ie-cl", ["saib.form=certified"]),
+    ("ie-cl", ["saib.form=batch", "objective.encoder=spectral-norm", "objective.kl=gaussian-diag"]),
+    ("moco-v2", ["method.symmetric=true"]),
+    ("moco-v2", ["method.queue=0"]),
+]
+IDS = ["+".join([name, *sets]) for name, sets in VARIANTS]
+
+
+def make(name: str, sets: list[str], batch: int = 8) -> Method:
+    from dataclasses import replace
+
+    plan = make_plan(
+        method=name,
+        flags={"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch": batch}},
+        sets=[*CHOICES[name], *sets],
+    )
+    data = replace(plan.data, image_size=16, canvas=16, mean=(0.5,) * 3, std=(0.25,) * 3)
+    return build_method(with_data(plan, data))
+
+
+def views(count: int = 8, seed: int = 0) -> Views:
+    """Two noisy views of the same pictures."""
+    noise = torch.Generator().manual_seed(seed)
+    pictures = torch.randn(count, 3, 16, 16, generator=noise)
+    full = tuple(pictures + 0.1 * torch.randn(count, 3, 16, 16, generator=noise) for _ in range(2))
+    return Views(full, torch.arange(count), torch.full((count,), -1), torch.arange(count))
+
+
+def train(method: Method, first: int, steps: int, optimiser: torch.optim.Optimizer) -> list[float]:
+    losses = []
+    for step in range(first, first + steps):
+        clock = Clock(seed=0, step=step, steps=100, epoch=0, epochs=1)
+        total = sum(method.step(views(), clock).losses.values())
+        total.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        method.after_step(clock)
+        losses.append(total.item())
+    return losses
+
+
+def optimiser_of(method: Method, rate: float = 1e-3) -> torch.optim.Optimizer:
+    return torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], lr=rate)
+
+
+@pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
+def test_every_trainable_weight_receives_a_gradient(name: str, sets: list[str]) -> None:
+    method = make(name, sets)
+    made = method.step(views(), Clock(seed=0, step=0, steps=10, epoch=0, epochs=1))
+    assert all(value.ndim == 0 and value.isfinite() for value in made.losses.values())
+    sum(made.losses.values()).backward()
+    assert [n for n, p in method.named_parameters() if p.requires_grad and p.grad is None] == []
+    assert [n for n, p in method.named_parameters() if not p.requires_grad and p.grad is not None] == []
+
+
+@pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
+def test_a_fixed_batch_is_learnt(name: str, sets: list[str]) -> None:
+    method = make(name, sets)
+    losses = train(method, 0, 30, optimiser_of(method, 3e-3))
+    assert losses[-1] < losses[4] - 0.05  # from the fifth step on a queue of 32 holds no random keys any more
+
+
+@pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
+def test_saving_loading_and_going_on_equals_going_on(name: str, sets: list[str]) -> None:
+    straight, paused = make(name, sets), make(name, sets)
+    mine, theirs = optimiser_of(straight), optimiser_of(paused)
+    train(straight, 0, 4, mine)
+    train(paused, 0, 2, theirs)
+    resumed = make(name, sets)
+    resumed.load_state_dict(paused.state_dict())
+    optimiser = optimiser_of(resumed)
+    optimiser.load_state_dict(theirs.state_dict())
+    train(resumed, 2, 2, optimiser)
+    assert straight.state_dict().keys() == resumed.state_dict().keys()
+    different = [n for n, value in straight.state_dict().items() if not torch.equal(value, resumed.state_dict()[n])]
+    assert different == []
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [v for v in VARIANTS if "saib.form=batch" not in v[1]],
+    ids=[i for i in IDS if "form=batch" not in i],
+)
+def test_the_order_of_a_batch_does_not_matter(name: str, sets: list[str]) -> None:
+    # A block that mixes the batch is the exception: each of its weights belongs to a slot.
+    given, order = views(), torch.tensor([5, 2, 7, 0, 1, 6, 3, 4])
+    turned = Views(tuple(x[order] for x in given.full), order, given.labels, order)
+    clock = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
+    first, second = (sum(make(name, sets).step(v, clock).losses.values()).item() for v in (given, turned))
+    assert first == pytest.approx(second, abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
+def test_encoding_changes_no_state(name: str, sets: list[str]) -> None:
+    method = make(name, sets).eval()
+    before = {n: value.clone() for n, value in method.state_dict().items()}
+    with torch.no_grad():
+        method.encoder()(views().full[0])
+    assert all(torch.equal(value, before[n]) for n, value in method.state_dict().items())
+
+
+def test_the_same_seed_builds_the_same_method() -> None:
+    first, second = make("ie-cl", ["saib.form=certified"]), make("ie-cl", ["saib.form=certified"])
+    assert all(torch.equal(value, second.state_dict()[n]) for n, value in first.state_dict().items())
+
+
+def test_gathering_without_other_processes_is_the_identity() -> None:
+    rows = torch.randn(3, 2)
+    assert gather(rows) is rows

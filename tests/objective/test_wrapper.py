@@ -1,0 +1,191 @@
+"""IE-CL around a host: which gradient reaches which weights, and that nothing happens where nothing was asked for."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from iecl.backbones.making import make_backbone
+from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
+from iecl.objective.settings import ObjectiveSettings
+from iecl.objective.wrapper import IECL
+from iecl.parts.spectral_norm import spectral_scales
+from iecl.saib.block import SAIB
+from iecl.saib.certified import CertifiedSAIB
+from iecl.schedule import Clock, Ramp
+from iecl.views.making import Views
+
+CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
+PRINTED = {"symmetric": False, "queue": 0}
+SYMMETRIC = {"symmetric": True, "queue": 0}
+
+
+def host(seed: int = 0, **choices: object) -> MoCoV2:
+    torch.manual_seed(seed)
+    settings = MoCoV2Settings(hidden=16, out=8, norm=True, **choices)
+    return MoCoV2(make_backbone("resnet10-w16", seed), settings)
+
+
+def views(count: int = 8, seed: int = 0) -> Views:
+    noise = torch.Generator().manual_seed(seed)
+    full = tuple(torch.randn(count, 3, 16, 16, generator=noise) for _ in range(2))
+    return Views(full, torch.arange(count), torch.full((count,), -1), torch.arange(count))
+
+
+def printed_block() -> SAIB:
+    torch.manual_seed(1)
+    return SAIB(image_size=16, batch=8, patch=4)
+
+
+def certified_block() -> CertifiedSAIB:
+    torch.manual_seed(1)
+    return CertifiedSAIB(image_size=16, patch=4, units=4)
+
+
+def gradients(method: IECL, terms: str | None = None) -> dict[str, torch.Tensor]:
+    """Gradients by parameter after one step; `terms` picks one loss."""
+    losses = method.step(views(), CLOCK).losses
+    method.zero_grad()
+    (sum(losses.values()) if terms is None else losses[terms]).backward()
+    return {name: p.grad for name, p in method.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+
+
+def reached(method: IECL, terms: str | None = None) -> set[str]:
+    """First words of the names of the parameters that a loss moves."""
+    return {name.removeprefix("host.").split(".")[0] for name in gradients(method, terms)}
+
+
+def with_terms(block: Callable[[], torch.nn.Module], host_choices: dict[str, object], **choices: object) -> IECL:
+    settings = ObjectiveSettings(**{"entropy": "coding-rate", "kl": "gaussian-diag", **choices})
+    return IECL(host(**host_choices), block(), settings)
+
+
+def test_as_printed_the_block_learns_from_the_entropy_alone() -> None:
+    method = with_terms(printed_block, PRINTED, saib_gradient="entropy", kl_gradient="anchor")
+    assert reached(method, "contrast") == {"backbone", "projector"}
+    assert reached(method, "iecl/kl") == {"backbone", "projector"}
+    assert reached(method, "iecl/entropy") == {"backbone", "projector", "saib"}
+
+
+@pytest.mark.parametrize("gradient", ["entropy", "cooperative", "adversarial", "frozen"])
+@pytest.mark.parametrize("choices", [PRINTED, SYMMETRIC], ids=["one-sided", "symmetric"])
+def test_the_momentum_copy_never_receives_a_gradient(gradient: str, choices: dict[str, object]) -> None:
+    method = with_terms(printed_block, choices, saib_gradient=gradient)
+    assert "momentum" not in reached(method)
+    assert not any(p.requires_grad for p in method.host.momentum.parameters())
+
+
+@pytest.mark.parametrize(("gradient", "is_reached"), [("entropy", False), ("cooperative", True), ("adversarial", True)])
+def test_the_contrast_moves_the_block_only_where_the_setting_says_so(gradient: str, is_reached: bool) -> None:
+    method = with_terms(printed_block, SYMMETRIC, saib_gradient=gradient)
+    assert ("saib" in reached(method, "contrast")) == is_reached
+
+
+def test_a_frozen_block_is_reached_by_nothing() -> None:
+    assert "saib" not in reached(with_terms(certified_block, SYMMETRIC, saib_gradient="frozen"))
+
+
+def test_the_adversarial_gradient_is_the_cooperative_one_turned_round() -> None:
+    mine, other = (
+        gradients(with_terms(certified_block, SYMMETRIC, saib_gradient=kind)) for kind in ("adversarial", "cooperative")
+    )
+    assert torch.allclose(mine["saib.layers.0.coarse"], -other["saib.layers.0.coarse"], atol=1e-7)
+    assert torch.allclose(mine["host.backbone.conv1.weight"], other["host.backbone.conv1.weight"], atol=1e-7)
+
+
+@pytest.mark.parametrize(("kl_gradient", "is_reached"), [("anchor", False), ("query", True), ("both", True)])
+def test_the_divergence_moves_the_block_only_through_the_query(kl_gradient: str, is_reached: bool) -> None:
+    method = with_terms(printed_block, PRINTED, saib_gradient="entropy", kl_gradient=kl_gradient)
+    assert ("saib" in reached(method, "iecl/kl")) == is_reached
+
+
+@pytest.mark.parametrize(
+    ("side", "changes_anchor", "changes_query"), [("query", 0, 1), ("anchor", 1, 0), ("both", 1, 1)]
+)
+def test_the_block_is_on_the_side_that_was_asked_for(side: str, changes_anchor: int, changes_query: int) -> None:
+    method = IECL(host(**SYMMETRIC), printed_block(), ObjectiveSettings(), side=side)
+    given = views()
+    shaped = [method._shape(x, given, CLOCK, number) for number, x in enumerate(given.full)]
+    changed = [int(not torch.equal(new, old)) for new, old in zip(shaped, given.full, strict=True)]
+    assert changed == [changes_anchor, changes_query]
+
+
+@pytest.mark.parametrize("choices", [PRINTED, SYMMETRIC, {"queue": 16}], ids=["one-sided", "symmetric", "queue"])
+def test_without_block_and_terms_the_wrapper_equals_its_host(choices: dict[str, object]) -> None:
+    plain, wrapped = host(**choices), IECL(host(**choices))
+    losses = plain.step(views(), CLOCK).losses, wrapped.step(views(), CLOCK).losses
+    assert losses[0].keys() == losses[1].keys()
+    assert torch.equal(losses[0]["contrast"], losses[1]["contrast"])
+
+
+def test_each_weight_multiplies_its_term() -> None:
+    light = with_terms(printed_block, PRINTED, entropy_weight=0.2, kl_weight=0.09).step(views(), CLOCK)
+    heavy = with_terms(printed_block, PRINTED, entropy_weight=0.4, kl_weight=0.27).step(views(), CLOCK)
+    assert heavy.losses["iecl/entropy"].item() == pytest.approx(2 * light.losses["iecl/entropy"].item(), rel=1e-5)
+    assert heavy.losses["iecl/kl"].item() == pytest.approx(3 * light.losses["iecl/kl"].item(), rel=1e-5)
+    assert light.losses["iecl/entropy"].item() == pytest.approx(-0.2 * light.readings["iecl/entropy"].item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("entropy", ["coding-rate", "gaussian-logdet", "knn", "renyi", "uniformity", "vmf-kde"])
+@pytest.mark.parametrize("on", ["query", "anchor", "both"])
+def test_every_entropy_gives_a_finite_gradient(entropy: str, on: str) -> None:
+    found = gradients(with_terms(certified_block, SYMMETRIC, entropy=entropy, entropy_on=on), "iecl/entropy")
+    assert found
+    assert all(value.isfinite().all() for value in found.values())
+
+
+@pytest.mark.parametrize("kl", ["gaussian-diag", "gaussian-full", "softmax", "printed", "knn", "mmd"])
+def test_every_divergence_gives_a_finite_gradient(kl: str) -> None:
+    found = gradients(with_terms(certified_block, SYMMETRIC, kl=kl, kl_gradient="both"), "iecl/kl")
+    assert found
+    assert all(value.isfinite().all() for value in found.values())
+
+
+@pytest.mark.parametrize("encoder", ["orthogonality", "sigma-min"])
+def test_a_penalty_on_the_encoder_moves_its_convolutions_only(encoder: str) -> None:
+    method = IECL(host(**PRINTED), None, ObjectiveSettings(encoder=encoder))
+    found = gradients(method, "iecl/encoder")
+    kernels = {
+        f"host.backbone.{name}.weight"
+        for name, p in method.host.backbone.named_modules()
+        if isinstance(p, torch.nn.Conv2d)
+    }
+    assert found
+    assert found.keys() <= kernels  # sigma-min leaves a kernel alone whose singular values are all large enough
+
+
+def test_spectral_norm_holds_on_both_encoders_after_steps() -> None:
+    method = IECL(host(keep=Ramp.constant(0.9), **PRINTED), None, ObjectiveSettings(encoder="spectral-norm"))
+    optimiser = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=1e-3)
+    for _ in range(10):
+        sum(method.step(views(), CLOCK).losses.values()).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        method.after_step(CLOCK)
+    scales = list(spectral_scales(method))
+    assert len(scales) == 24  # twelve convolutions, twice
+    norms = [torch.linalg.matrix_norm(scale(kernel).flatten(1), ord=2).item() for scale, kernel in scales]
+    assert norms == pytest.approx([1.0] * 24, abs=0.05)
+
+
+def test_one_power_iteration_is_made_for_each_optimiser_step_and_none_in_a_forward_pass() -> None:
+    method = IECL(host(**SYMMETRIC), None, ObjectiveSettings(encoder="spectral-norm"))
+    before = [scale.u.clone() for scale, _ in spectral_scales(method.host.backbone)]
+    method.step(views(), CLOCK)
+    after = [scale.u for scale, _ in spectral_scales(method.host.backbone)]
+    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    method.after_step(CLOCK)
+    assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+
+
+def test_the_block_has_its_own_group_with_its_own_weight_decay() -> None:
+    method = with_terms(printed_block, PRINTED, saib_weight_decay=0.5)
+    groups = {group.name: group for group in method.param_groups()}
+    assert groups["saib"].weight_decay == 0.5
+    assert {id(p) for p in groups["saib"].parameters} == {id(p) for p in method.saib.parameters()}
+    assert len(groups["weights"].parameters) == sum(1 for p in method.host.parameters() if p.requires_grad)
+
+
+def test_the_block_is_no_part_of_the_encoder() -> None:
+    method = with_terms(printed_block, PRINTED)
+    assert not any("saib" in name for name in method.encoder().state_dict())

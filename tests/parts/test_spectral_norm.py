@@ -1,0 +1,115 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from iecl.errors import UserError
+from iecl.parts.momentum_copy import MomentumCopy
+from iecl.parts.spectral_norm import fold, follow_kernels, normalise_convolutions
+
+
+def convolutions(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1, bias=False))
+
+
+def norms(module: nn.Module) -> list[float]:
+    """Largest singular value of each effective kernel, reshaped to a matrix."""
+    kernels = [part.weight for part in module.modules() if isinstance(part, nn.Conv2d)]
+    return [torch.linalg.matrix_norm(kernel.flatten(1), ord=2).item() for kernel in kernels]
+
+
+def train(module: nn.Module, copy: MomentumCopy | None, steps: int) -> None:
+    optimiser = torch.optim.Adam(module.parameters(), lr=0.02)
+    x = torch.randn(4, 3, 8, 8)
+    for _ in range(steps):
+        module(x).square().mean().neg().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        follow_kernels(module)
+        if copy is not None:
+            copy.follow(module, keep=0.9)
+
+
+def test_every_kernel_has_norm_one_from_the_start_and_after_training() -> None:
+    module = convolutions()
+    assert normalise_convolutions(module) == 2
+    assert norms(module) == pytest.approx([1, 1], abs=0.01)
+    train(module, None, 200)
+    assert norms(module) == pytest.approx([1, 1], abs=0.01)
+
+
+def test_the_momentum_copy_keeps_the_bound_in_training_and_in_evaluation() -> None:
+    module = convolutions()
+    normalise_convolutions(module)
+    copy = MomentumCopy(module)
+    train(module, copy, 300)
+    assert norms(copy) == pytest.approx([1, 1], abs=0.02)
+    assert norms(copy.eval()) == pytest.approx([1, 1], abs=0.02)
+
+
+def test_reading_a_weight_changes_nothing() -> None:
+    module = convolutions().train()
+    normalise_convolutions(module)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    first, second = module[0].weight, module[0].weight
+    assert torch.equal(first, second)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_two_forward_passes_and_one_backward_work_while_the_vectors_move() -> None:
+    module = convolutions()
+    normalise_convolutions(module)
+    first = module(torch.randn(2, 3, 8, 8))
+    follow_kernels(module)
+    (first.sum() + module(torch.randn(2, 3, 8, 8)).sum()).backward()
+    assert all(p.grad is not None for p in module.parameters())
+
+
+def test_the_gradient_is_that_of_the_kernel_over_its_norm() -> None:
+    module = nn.Conv2d(2, 3, 1, bias=False).double()
+    kernel = module.weight.detach().clone().requires_grad_()
+    normalise_convolutions(module)
+    follow_kernels(module, 200)
+    x = torch.randn(2, 2, 4, 4, dtype=torch.float64)
+    module(x).square().sum().backward()
+    exact = kernel / torch.linalg.matrix_norm(kernel.flatten(1), ord=2)
+    nn.functional.conv2d(x, exact).square().sum().backward()
+    assert torch.allclose(module.parametrizations.weight.original.grad, kernel.grad, atol=1e-9)
+
+
+def test_folding_gives_plain_names_and_the_same_function() -> None:
+    module, x = convolutions().eval(), torch.randn(2, 3, 8, 8)
+    plain_names = list(module.state_dict())
+    normalise_convolutions(module)
+    before = module(x)
+    fold(module)
+    assert sorted(module.state_dict()) == sorted(plain_names)
+    assert not any(parametrize.is_parametrized(part) for part in module.modules())
+    assert torch.equal(module(x), before)
+
+
+def test_state_survives_saving_and_loading() -> None:
+    first, second = convolutions(0), convolutions(1)
+    normalise_convolutions(first)
+    normalise_convolutions(second)
+    train(first, None, 5)
+    second.load_state_dict(first.state_dict())
+    x = torch.randn(2, 3, 8, 8)
+    assert torch.equal(first(x), second(x))
+
+
+def test_a_zero_kernel_is_refused() -> None:
+    module = convolutions()
+    nn.init.zeros_(module[2].weight)
+    with pytest.raises(UserError, match="zero weights cannot be normalised"):
+        normalise_convolutions(module)
+
+
+def test_before_a_batch_norm_in_training_it_changes_nothing_in_the_function() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)).train()
+    x = torch.randn(8, 3, 8, 8)
+    before = module(x)
+    normalise_convolutions(module)
+    assert torch.allclose(module(x), before, atol=1e-3)  # only batch norm's epsilon sees the scale

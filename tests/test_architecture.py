@@ -1,0 +1,80 @@
+"""The shape of the code: layers, sizes, what importing costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import iecl
+
+SOURCE = Path(iecl.__file__).parent
+LAYERS = {
+    "errors": 0, "settings": 0, "registry": 0, "console": 0,
+    "counter": 1, "schedule": 1, "parallel": 1, "runs": 1, "estimators": 1, "recipes": 1,
+    "data": 2, "views": 2, "losses": 2, "meters": 2,
+    "parts": 3, "backbones": 3, "saib": 3,
+    "methods": 4, "objective": 5, "training": 6, "evaluation": 7, "export": 8,
+    "api": 10, "demo": 10, "cli": 11, "__main__": 12, "__init__": 12,
+}  # fmt: skip
+SAME_LAYER = {0: {"errors", "settings"}, 1: {"counter", "schedule"}, 10: {"api"}}
+"""What the modules of one layer may take from each other: the ground floor stands on errors, layer 1 on the counter."""
+MODULES = sorted(SOURCE.rglob("*.py"))
+LONGEST_MODULE, LONGEST_METHOD, LONGEST_FUNCTION = 400, 150, 60
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def imports_of(path: Path) -> set[str]:
+    """Names right under `iecl` that a module imports anywhere."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "iecl":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("iecl.")}
+    return found & set(LAYERS)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_imports_only_from_lower_layers(path: Path) -> None:
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    wrong = {other for other in imports_of(path) if other != own and LAYERS[other] >= LAYERS[own]}
+
+    assert not wrong - SAME_LAYER.get(LAYERS[own], set())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= (LONGEST_METHOD if path.parent.name == "methods" else LONGEST_MODULE)
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    long = {f.name: f.end_lineno - f.lineno + 1 for f in functions if f.end_lineno - f.lineno + 1 > LONGEST_FUNCTION}
+    assert not long
+
+
+@pytest.mark.parametrize("word", ["utils", "helpers", "misc", "common", "manager", "handler", "base"])
+def test_no_file_has_a_name_that_says_nothing(word: str) -> None:
+    assert not [path for path in MODULES if path.stem == word]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import iecl",
+        "import iecl.cli; iecl.cli.main(['list'])",
+        "import iecl.api",
+        "import iecl.training.plan as p; p.make_plan(flags={'data': {'name': 'shapes'}})",
+        "import iecl.data.resolve",
+    ],
+)
+def test_looking_around_does_not_import_torch(code: str) -> None:
+    program = (
+        f"{code}\nimport sys\nassert not {{'torch', 'torchvision', 'sklearn', 'lightning_fabric'}} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,74 @@
+import pytest
+import torch
+from torch import nn
+
+from iecl.methods.contract import ParamGroup
+from iecl.training.optimisers import LARS, make_optimiser
+from iecl.training.settings import OptimiserSettings
+
+
+def parameter(*values: float, gradient: tuple[float, ...]) -> nn.Parameter:
+    made = nn.Parameter(torch.tensor([values], dtype=torch.float64))
+    made.grad = torch.tensor([gradient], dtype=torch.float64)
+    return made
+
+
+def test_lars_takes_the_published_share_of_the_weights_norm() -> None:
+    # |w| = 5, g + 0.1 w = (1.1, -0.2), its norm 1.118034: q = 1e-3 * 5 / 1.118034 = 0.00447214.
+    w = parameter(3, 4, gradient=(0.8, -0.6))
+    LARS([w], lr=1.0, momentum=0.0, trust=1e-3, weight_decay=0.1).step()
+    expected = torch.tensor([[3 - 0.00447214 * 1.1, 4 + 0.00447214 * 0.2]], dtype=torch.float64)
+    assert torch.allclose(w.detach(), expected, atol=1e-7)
+
+
+def test_lars_with_a_zero_weight_takes_the_plain_step() -> None:
+    w = parameter(0, 0, gradient=(1, 2))
+    LARS([w], lr=0.5, momentum=0.0).step()
+    assert w.tolist() == [[-0.5, -1.0]]
+
+
+def test_lars_carries_its_momentum() -> None:
+    w = parameter(3, 4, gradient=(0.8, -0.6))
+    optimiser = LARS([{"params": [w], "adapt": False}], lr=1.0, momentum=0.5)
+    optimiser.step()
+    optimiser.step()  # 1 + 1.5 times the gradient
+    assert w.tolist() == [pytest.approx([3 - 2.5 * 0.8, 4 + 2.5 * 0.6])]
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd", "lars"])
+def test_biases_and_norms_are_not_decayed_unless_asked(name: str) -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    groups = [ParamGroup("weights", list(module.parameters()))]
+    made = make_optimiser(groups, OptimiserSettings(name=name, weight_decay=0.3), 0.1)
+    assert [(g["name"], g["weight_decay"], len(g["params"])) for g in made.param_groups] == [
+        ("weights", 0.3, 1),
+        ("weights/thin", 0.0, 3),
+    ]
+    decayed = make_optimiser(groups, OptimiserSettings(name=name, weight_decay=0.3, decay_norms=True), 0.1)
+    assert {g["weight_decay"] for g in decayed.param_groups} == {0.3}
+
+
+def test_a_group_may_bring_its_own_decay() -> None:
+    groups = [ParamGroup("saib", [nn.Parameter(torch.zeros(2, 2))], weight_decay=1e-4)]
+    (group,) = make_optimiser(groups, OptimiserSettings(weight_decay=0.3), 0.1).param_groups
+    assert group["weight_decay"] == 1e-4
+
+
+def test_the_rate_follows_the_batch_only_where_the_rule_says_so() -> None:
+    assert OptimiserSettings(rate=0.3, rate_per=256).peak(512) == pytest.approx(0.6)
+    assert OptimiserSettings(rate=0.3).peak(512) == 0.3
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd", "lars"])
+def test_every_optimiser_goes_downhill(name: str) -> None:
+    torch.manual_seed(0)
+    w = nn.Parameter(torch.randn(4, 4))
+    optimiser = make_optimiser(
+        [ParamGroup("weights", [w])], OptimiserSettings(name=name, trust=0.1, weight_decay=0), 0.05
+    )
+    start = w.square().sum().item()
+    for _ in range(20):
+        optimiser.zero_grad()
+        w.square().sum().backward()
+        optimiser.step()
+    assert w.square().sum().item() < 0.8 * start

@@ -1,0 +1,113 @@
+"""Settings of a run: layers of values, automatic choices, differences."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iecl.errors import UserError
+from iecl.recipes import list_recipes, read_recipe
+from iecl.settings import read_toml
+from iecl.training.plan import Plan, difference, make_plan, plan_from_values, with_data
+
+SHAPES = {"data": {"name": "shapes"}}
+
+
+def resolved(plan: Plan, image_size: int = 32) -> Plan:
+    return with_data(plan, replace(plan.data, image_size=image_size, canvas=image_size))
+
+
+def test_flags_win_over_the_recipe_and_set_over_flags() -> None:
+    flags = {**SHAPES, "training": {"batch": 64}, "optimiser": {"rate": 0.5}}
+    plan = make_plan(recipe="ie-cl/paper", flags=flags, sets=["optimiser.rate=0.25"])
+    assert (plan.training.batch, plan.optimiser.rate, plan.training.seed) == (64, 0.25, 42)
+
+
+def test_the_paper_recipe_is_what_is_printed() -> None:
+    plan = make_plan(recipe="ie-cl/paper", flags=SHAPES)
+    method = plan.method_settings()
+    assert (plan.optimiser.name, plan.optimiser.rate, plan.optimiser.weight_decay) == ("adamw", 0.3, 1e-5)
+    assert (plan.objective.entropy_weight, plan.objective.kl_weight, plan.objective.saib_weight_decay) == (
+        0.2,
+        0.09,
+        1e-4,
+    )
+    assert (method.hidden, method.out, method.layers, method.keep.start, method.symmetric) == (4096, 512, 3, 0.9, False)
+    assert (plan.objective.encoder, plan.objective.kl_gradient, plan.objective.saib_gradient) == (
+        "spectral-norm",
+        "anchor",
+        "entropy",
+    )
+    assert (plan.saib.form, plan.saib.side, plan.training.batch) == ("batch", "query", 256)
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_recipe_builds_a_plan(name: str) -> None:
+    plan = resolved(make_plan(recipe=name, flags=SHAPES))
+    assert plan.method_name == name.split("/")[0]
+    assert plan.method_settings()
+
+
+def test_a_bare_recipe_name_is_the_methods_own() -> None:
+    assert read_recipe("paper", "ie-cl") == read_recipe("ie-cl/paper")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "ie_cl"}, "no method is called 'ie_cl' .*did you mean ie-cl"),
+        ({"recipe": "ie-cl/papr"}, "no recipe is called 'ie-cl/papr' .*did you mean ie-cl/paper"),
+        ({"recipe": "ie-cl/paper", "method": "moco-v2"}, "recipe ie-cl/paper is for ie-cl, not for moco-v2"),
+        ({"sets": ["trainin.seed=1"]}, "no section 'trainin' .*did you mean training"),
+        ({"sets": ["training=1"]}, "training is a section"),
+        ({"sets": ["training.sed=1"]}, "no setting 'sed' .*did you mean seed"),
+        ({"sets": ["optimiser.name=adam"]}, "optimiser.name is 'adam' .*did you mean adamw"),
+        ({"sets": ["training.batch=1"]}, "training.batch is 1, it must be at least 2"),
+    ],
+)
+def test_a_mistake_is_named_with_the_nearest_right_word(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_plan(flags=SHAPES, **arguments)
+
+
+def test_a_wrong_key_of_the_method_is_found_when_its_settings_are_read() -> None:
+    plan = make_plan(flags=SHAPES, sets=["method.temprature=0.1"])
+    with pytest.raises(UserError, match="did you mean temperature"):
+        plan.method_settings()
+
+
+def test_no_data_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"which images\? \(--data\)"):
+        make_plan()
+
+
+def test_a_plan_survives_its_own_settings_file(tmp_path: Path) -> None:
+    plan = resolved(make_plan(recipe="ie-cl/paper", flags=SHAPES))
+    path = tmp_path / "settings.toml"
+    path.write_text(plan.to_toml("header"), encoding="utf-8")
+    assert difference(plan, plan_from_values(read_toml(path))) == []
+
+
+def test_a_difference_names_both_values() -> None:
+    old = make_plan(flags=SHAPES)
+    new = make_plan(flags=SHAPES, sets=["training.batch=64", "method.temperature=0.5"])
+    assert difference(old, new) == [
+        "method.temperature was 0.2, now 0.5",
+        "training.batch was 256, now 64",
+    ]
+
+
+@pytest.mark.parametrize(("size", "name"), [(32, "resnet18-small"), (224, "resnet18")])
+def test_the_backbone_is_chosen_for_the_image_size(size: int, name: str) -> None:
+    assert resolved(make_plan(flags=SHAPES), size).backbone.name == name
+
+
+@pytest.mark.parametrize(("policy", "form"), [("crop", "certified"), ("simclr-small", "none"), ("simclr", "none")])
+def test_the_default_block_is_there_only_where_views_are_crops(policy: str, form: str) -> None:
+    plan = resolved(make_plan(method="ie-cl", flags=SHAPES, sets=[f"views.policy={policy}"]))
+    assert plan.saib.form == form
+
+
+@pytest.mark.parametrize(("size", "patch"), [(32, 4), (96, 4), (224, 16)])
+def test_the_patch_follows_the_image_size(size: int, patch: int) -> None:
+    assert resolved(make_plan(recipe="ie-cl/paper", flags=SHAPES), size).saib.patch == patch

@@ -1,0 +1,221 @@
+"""Whole runs on tiny pictures: what is written, how they stop, that they continue exactly."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import iecl
+from iecl.errors import TrainingError, UserError
+from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
+from iecl.runs.directory import RunDirectory
+
+SMALL = {"method": {"hidden": 16, "out": 8}}
+RUN = {"backbone": "resnet10-w16", "epochs": 3, "batch_size": 8, "settings": SMALL, "quiet": True}
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    state = latest_checkpoint(run / "checkpoints")
+    assert state is not None
+    found: dict[str, torch.Tensor] = state["method"]
+    return found
+
+
+def curve(run: Path) -> list[tuple[int, float]]:
+    return [(row["step"], row["loss"]) for row in RunDirectory(run).read_metrics() if "loss" in row]
+
+
+def test_a_run_leaves_a_directory_that_explains_itself(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.loggers=['tensorboard']"], **RUN)
+    names = {path.name for path in run.path.iterdir()}
+    assert {
+        "settings.toml",
+        "environment.json",
+        "metrics.jsonl",
+        "log.txt",
+        "weights.safetensors",
+        "summary.json",
+    } <= names
+    assert {path.name for path in (run.path / "checkpoints").iterdir()} == {"last.ckpt", "previous.ckpt", "best.ckpt"}
+    assert list((run.path / "tensorboard").glob("events.*"))
+    assert (
+        json.loads((run.path / "environment.json").read_text())["packages"]["torch"] == torch.__version__.split("+")[0]
+    )
+    assert run.summary["finished"]
+    assert run.summary["steps"] == 15
+    row = run.metrics[3]
+    assert {
+        "loss",
+        "loss/contrast",
+        "loss/iecl/entropy",
+        "iecl/entropy",
+        "rate",
+        "meter/effective_rank",
+    } <= row.keys() | run.metrics[4].keys()
+    assert any("knn" in row for row in run.metrics)
+    assert run.settings["data"]["image_size"] == 16
+
+
+def test_the_loss_curve_does_not_depend_on_workers_or_memory(
+    picture_folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    curves = []
+    for number, workers in enumerate((0, 2)):
+        sets = [*tiny, "data.resident_megabytes=0", f"data.workers={workers}"]
+        run = iecl.pretrain(picture_folder, tmp_path / str(number), sets=sets, **RUN)
+        curves.append(curve(run.path))
+    resident = iecl.pretrain(picture_folder, tmp_path / "resident", sets=tiny, **RUN)
+    assert curves[0] == curves[1] == curve(resident.path)
+
+
+@pytest.mark.parametrize("extra", [["saib.form=certified"], ["method.queue=32", "method.symmetric=false"]])
+def test_a_run_that_was_killed_continues_exactly(
+    extra: list[str], picture_folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    sets = [*tiny, *extra, "training.checkpoint_steps=1"]
+    whole = iecl.pretrain(picture_folder, tmp_path / "whole", sets=sets, **RUN)
+    program = (
+        "import sys, torch, iecl; torch.set_num_threads(1)\n"
+        "iecl.pretrain(sys.argv[1], sys.argv[2], backbone='resnet10-w16', epochs=3, batch_size=8,"
+        f" settings={SMALL!r}, sets=sys.argv[3:], quiet=True)"
+    )
+    cut = tmp_path / "cut"
+    child = subprocess.Popen([sys.executable, "-c", program, str(picture_folder), str(cut), *sets])
+    kill_at = 6
+    while child.poll() is None:
+        if len(curve(cut)) >= kill_at:
+            child.kill()  # SIGKILL: nothing can be saved any more
+        time.sleep(0.01)
+    child.wait()
+    state = latest_checkpoint(cut / "checkpoints")
+    assert state is not None
+    assert child.returncode == -signal.SIGKILL
+    assert 0 < state["step"] < 15
+    iecl.pretrain(out=cut, resume=True, quiet=True)
+    assert curve(cut) == curve(whole.path)
+    expected = weights(whole.path)
+    assert all(torch.equal(value, expected[name]) for name, value in weights(cut).items())
+
+
+def test_a_signal_ends_the_step_saves_and_leaves(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    command = [sys.executable, "-m", "iecl", "pretrain", "--data", str(picture_folder), "--out", str(tmp_path / "run")]
+    command += ["--backbone", "resnet10-w16", "--epochs", "500", "--batch-size", "8", "--quiet"]
+    for text in [*tiny, "method.hidden=16", "method.out=8"]:
+        command += ["--set", text]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while child.poll() is None and len(curve(tmp_path / "run")) < 3:
+        time.sleep(0.02)
+    child.send_signal(signal.SIGTERM)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 128 + signal.SIGTERM
+    assert "continue with: iecl pretrain --out" in errors
+    state = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert state is not None
+    assert state["step"] >= 3
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(
+    picture_folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    sets = [*tiny, "optimiser.name=sgd", "optimiser.rate=1e30", "optimiser.warmup=0", "training.checkpoint_steps=1"]
+    with pytest.raises(TrainingError) as caught:
+        iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
+    message = str(caught.value)
+    assert "loss/contrast" in message
+    assert "at step 2" in message
+    assert "last good checkpoint" in message
+    assert "optimiser.rate" in message
+    kept = load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert kept["step"] == 1
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["verdict"] == "diverged"
+    assert not summary["finished"]
+
+
+def test_resuming_with_another_setting_is_refused_with_both_values(
+    picture_folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
+    with pytest.raises(UserError, match="training.batch was 8, now 16"):
+        iecl.pretrain(out=tmp_path / "run", batch_size=16, resume=True, quiet=True)
+
+
+def test_a_finished_run_is_not_trained_again(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
+    before = (run.path / "checkpoints" / "last.ckpt").stat().st_mtime_ns
+    iecl.pretrain(out=run.path, resume=True, quiet=True)
+    assert (run.path / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
+
+
+def test_a_directory_that_holds_a_run_is_not_overwritten(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
+    with pytest.raises(UserError, match="already holds a run .*--resume .*--overwrite"):
+        iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
+
+
+def test_accumulated_batches_make_one_optimiser_step(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.accumulate=2"], **RUN)
+    assert run.summary["steps"] == 6  # 40 images, 5 batches of 8, 2 optimiser steps in each of 3 epochs
+
+
+def test_the_momentum_copy_moves_once_for_each_optimiser_step(
+    picture_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from iecl.parts.momentum_copy import MomentumCopy
+
+    calls = []
+    follow = MomentumCopy.follow
+    monkeypatch.setattr(MomentumCopy, "follow", lambda *a, **k: (calls.append(1), follow(*a, **k))[1])
+    iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.accumulate=2"], **RUN)
+    assert len(calls) == 6
+
+
+def test_bad_files_are_named_once_skipped_and_counted(
+    picture_folder: Path, tmp_path: Path, tiny: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (picture_folder / "red" / "broken.png").write_bytes(b"no picture")
+    (picture_folder / "red" / "empty.jpg").write_bytes(b"")
+    for number, megabytes in enumerate((4096, 0)):
+        run = iecl.pretrain(
+            picture_folder, tmp_path / str(number), sets=[*tiny, f"data.resident_megabytes={megabytes}"], **RUN
+        )
+        assert run.summary["skipped"] == 2
+        lines = (run.path / "skipped.txt").read_text().splitlines()
+        assert sorted(line.split("\t")[0].rsplit("/", 1)[-1] for line in lines) == ["broken.png", "empty.jpg"]
+        assert capfd.readouterr().err.count("broken.png") == 1
+
+
+def test_a_block_that_nothing_moves_is_reported_at_the_first_step(
+    picture_folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    sets = [*tiny, "saib.form=certified", "objective.entropy=none", "method.symmetric=false"]
+    with pytest.raises(TrainingError, match=r"no loss reaches .* trainable weights, first saib"):
+        iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
+
+
+def test_the_printed_block_trains_with_the_paper_preset_at_a_sane_rate(
+    picture_folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    run = iecl.pretrain(
+        picture_folder, tmp_path / "run", recipe="ie-cl/paper", sets=[*tiny, "optimiser.rate=1e-3"], **RUN
+    )
+    assert run.summary["finished"]
+    assert {"loss/iecl/kl", "loss/iecl/entropy"} <= run.summary["last"].keys()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can start worker processes quickly")
+def test_two_processes_train_like_one(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    # Batch norm sees half a batch in each process, so curves are near and not equal; both must see the same images.
+    sets = [*tiny, "method.norm=false"]
+    one = iecl.pretrain(picture_folder, tmp_path / "one", sets=sets, **RUN)
+    two = iecl.pretrain(picture_folder, tmp_path / "two", sets=[*sets, "training.devices=2"], **RUN)
+    assert two.summary["finished"]
+    assert two.summary["steps"] == one.summary["steps"]
+    first = [run.metrics[0]["loss/contrast"] for run in (one, two)]
+    assert first[0] == pytest.approx(first[1], abs=0.5)

@@ -1,0 +1,88 @@
+import subprocess
+import sys
+
+import pytest
+
+from iecl.errors import UserError
+from iecl.settings import build
+from iecl.views.policies import POLICIES, Policy, ViewPlan, ViewSettings, plain_share, resolve_views
+
+
+@pytest.mark.parametrize(
+    ("size", "policy"), [(28, "simclr-small"), (64, "simclr-small"), (65, "simclr"), (224, "simclr")]
+)
+def test_auto_takes_the_small_policy_up_to_64_pixels(size: int, policy: str) -> None:
+    assert resolve_views(ViewSettings(), size).policy == policy
+
+
+def test_a_named_policy_stays_whatever_the_size() -> None:
+    assert resolve_views(ViewSettings(policy="byol"), 32).policy == "byol"
+
+
+def test_an_unknown_policy_is_an_error_that_offers_the_nearest() -> None:
+    with pytest.raises(UserError) as caught:
+        resolve_views(ViewSettings(policy="simclr-smal"), 32)
+    assert (caught.value.where, caught.value.do) == ("views.policy", "did you mean simclr-small?")
+    assert "simclr-smal" in caught.value.what
+
+
+def test_an_unknown_policy_is_refused_when_settings_are_read() -> None:
+    with pytest.raises(UserError, match="did you mean moco-v2"):
+        build(ViewSettings, {"policy": "mocov2"}, "views")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"crop_low": 0.5, "crop_high": 0.4}, "crop goes from 0.5 to 0.4"),
+        ({"ratio": [2.0, 1.0]}, "ratio goes from 2 to 1"),
+        ({"ratio": [1.0, 1.0, 1.0]}, "ratio needs two numbers"),
+        ({"blur_low": 3.0}, "blur goes from 3 to 2"),
+        ({"hue": 0.6}, "hue is 0.6, it must be at most 0.5"),
+        ({"flip": 1.5}, "flip is 1.5, it must be at most 1"),
+        ({"crop_low": 0.0}, "crop_low is 0.0, it must be above 0"),
+    ],
+)
+def test_an_impossible_policy_is_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(Policy, values, "policy")
+
+
+@pytest.mark.parametrize("name", [name for name in POLICIES if name.endswith("-small")])
+def test_small_policies_never_blur(name: str) -> None:
+    assert [policy.blur for policy in POLICIES[name]] == [0.0] * len(POLICIES[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "colours", "crop_low", "blur", "solarise"),
+    [
+        ("simclr", (0.8, 0.8, 0.8, 0.2), 0.08, [0.5], [0.0]),
+        ("simclr-small", (0.4, 0.4, 0.4, 0.1), 0.08, [0.0], [0.0]),
+        ("moco-v2", (0.4, 0.4, 0.4, 0.1), 0.2, [0.5], [0.0]),
+        ("moco-small", (0.4, 0.4, 0.4, 0.1), 0.08, [0.0], [0.0]),
+        ("moco-v3", (0.4, 0.4, 0.2, 0.1), 0.2, [1.0, 0.1], [0.0, 0.2]),
+        ("byol", (0.4, 0.4, 0.2, 0.1), 0.08, [1.0, 0.1], [0.0, 0.2]),
+        ("byol-small", (0.4, 0.4, 0.2, 0.1), 0.08, [0.0, 0.0], [0.0, 0.2]),
+    ],
+)
+def test_policies_hold_the_published_numbers(
+    name: str, colours: tuple[float, ...], crop_low: float, blur: list[float], solarise: list[float]
+) -> None:
+    row = POLICIES[name]
+    assert {(p.brightness, p.contrast, p.saturation, p.hue) for p in row} == {colours}
+    assert {(p.crop_low, p.crop_high, p.flip, p.jitter, p.grey) for p in row} == {(crop_low, 1.0, 0.5, 0.8, 0.2)}
+    assert ([p.blur for p in row], [p.solarise for p in row]) == (blur, solarise)
+
+
+def test_a_plan_asks_for_two_views_unless_told_otherwise() -> None:
+    assert (ViewPlan().full, ViewPlan(full=4).full) == (2, 4)
+
+
+@pytest.mark.parametrize(("size", "share"), [(32, 1.0), (64, 1.0), (96, 0.875), (224, 0.875)])
+def test_evaluation_sees_all_of_a_small_picture(size: int, share: float) -> None:
+    assert plain_share(size) == share
+
+
+def test_the_table_of_policies_loads_without_torch() -> None:
+    code = "import sys, iecl.views.policies; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
