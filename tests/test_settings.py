@@ -90,14 +90,14 @@ def test_an_assignment_is_read_as_toml_or_as_a_word(text: str, value: object) ->
 
 @pytest.mark.parametrize("text", ["a.b", "=3", "a..b=3", "a.b="])
 def test_an_assignment_that_says_nothing_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="write section.key=value"):
+    with pytest.raises(UserError, match=r"write section.key=value"):
         parse_assignment(text)
 
 
 def test_damaged_toml_is_named_with_the_place(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text("[a\nb = 1")
-    with pytest.raises(UserError, match="bad.toml is not valid TOML.*line 1"):
+    with pytest.raises(UserError, match=r"bad.toml is not valid TOML.*line 1"):
         read_toml(path)
 
 

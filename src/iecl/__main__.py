@@ -2,6 +2,6 @@
 
 import sys
 
-from iecl.cli import main
+from iecl.cli.command import main
 
 sys.exit(main())

@@ -58,8 +58,8 @@ class ProgressLine:
     """One line that says how far a long task is. Use it as a context; call `show` as often as you like."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.quiet, self._shown_at, self._live = quiet, 0.0, None
-        self._live: Live | None
+        self.quiet, self._shown_at = quiet, 0.0
+        self._live: Live | None = None
 
     def __enter__(self) -> "ProgressLine":
         return self

@@ -47,7 +47,8 @@ def uniform(key: int, positions: Tensor, columns: int = 1) -> Tensor:
 
 def normal(key: int, positions: Tensor, columns: int = 1) -> Tensor:
     """Standard normal float32 numbers, one row per position (Box-Muller)."""
-    first, second = uniform(key, positions, 2 * columns).split(columns, dim=1)
+    drawn = uniform(key, positions, 2 * columns)
+    first, second = drawn[:, :columns], drawn[:, columns:]
     return (-2 * torch.log1p(-first)).sqrt() * torch.cos(2 * math.pi * second)
 
 

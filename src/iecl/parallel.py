@@ -48,7 +48,7 @@ def gather(rows: Tensor) -> Tensor:
     """Rows of every process in rank order, with gradient; every process must bring the same number."""
     if not is_on():
         return rows
-    gathered: Tensor = _Gather.apply(rows)  # type: ignore[no-untyped-call]
+    gathered: Tensor = _Gather.apply(rows)
     return gathered
 
 

@@ -149,16 +149,18 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"cannot read {path}: {problem.strerror}", where=str(path)) from problem
 
 
-def to_toml(sections: Mapping[str, Any], header: str) -> str:
-    """Commented TOML of settings objects by section: each key with its meaning, readable back by `read_toml`."""
+def to_toml(sections: Mapping[str, Any], header: str, names: Mapping[str, str] | None = None) -> str:
+    """Commented TOML of settings objects by section: each key with its meaning, readable back by `read_toml`.
+
+    `names` gives a section a first key `name`, for one whose further keys depend on that name.
+    """
     lines = [f"# {line}" for line in header.splitlines()]
-    for name, settings in sections.items():
-        lines += ["", f"[{name}]"]
-        documented = {f.name: f.metadata.get("doc", "") for f in fields(settings)} if is_dataclass(settings) else {}
-        values = as_values(settings) if is_dataclass(settings) else settings
-        for key, value in values.items():
-            doc = documented.get(key, "")
-            lines.append(f"{key} = {_toml_value(value)}" + (f"  # {doc}" if doc else ""))
+    for section, settings in sections.items():
+        lines += ["", f"[{section}]"]
+        if names and section in names:
+            lines.append(f"name = {_toml_value(names[section])}")
+        docs = {f.name: f.metadata["doc"] for f in fields(settings)}
+        lines += [f"{key} = {_toml_value(value)}  # {docs[key]}" for key, value in as_values(settings).items()]
     return "\n".join(lines) + "\n"
 
 

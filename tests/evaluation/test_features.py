@@ -75,6 +75,7 @@ def test_the_mode_comes_back_after_an_error(backbone: nn.Module) -> None:
 
 def test_features_can_be_learnt_from(backbone: nn.Module) -> None:
     found = plain(backbone, twelve())
+    assert not found.values.requires_grad  # the backbone stays out of it
     head = nn.Linear(128, 1)
     head(found.values).sum().backward()
     torch.testing.assert_close(head.weight.grad, found.values.sum(dim=0, keepdim=True))

@@ -52,6 +52,12 @@ def test_knn_on_the_data_of_the_run_comes_with_its_whole_protocol(made_run: Made
     assert Path(file).name.startswith("knn-pictures-")
 
 
+def test_a_run_that_ignored_the_class_folders_is_measured_by_them(made_run: MadeRun) -> None:
+    blind = replace(made_run.plan, data=replace(made_run.plan.data, labels="none"))
+    made_run.directory.settings.write_text(blind.to_toml("made for a test"))
+    assert evaluate("knn", made_run.directory.path)["classes"] == 3
+
+
 @pytest.mark.parametrize("augment", [False, True])
 def test_a_linear_probe_reports_its_last_epoch(made_run: MadeRun, augment: bool) -> None:
     result = evaluate("linear", made_run.directory.path, epochs=30, rate=0.3, augment=augment)

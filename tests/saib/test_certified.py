@@ -92,7 +92,7 @@ def test_there_is_no_noise_outside_training() -> None:
 
 
 def test_a_patch_that_does_not_fit_is_an_error() -> None:
-    with pytest.raises(UserError, match="32×32 into patches of 5 .* 1, 2, 4, 8, 16, 32"):
+    with pytest.raises(UserError, match=r"32×32 into patches of 5 .* 1, 2, 4, 8, 16, 32"):
         CertifiedSAIB(image_size=32, patch=5)
 
 

@@ -142,7 +142,7 @@ def test_resuming_with_another_setting_is_refused_with_both_values(
     picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
-    with pytest.raises(UserError, match="training.batch was 8, now 16"):
+    with pytest.raises(UserError, match=r"training.batch was 8, now 16"):
         iecl.pretrain(out=tmp_path / "run", batch_size=16, resume=True, quiet=True)
 
 
@@ -155,7 +155,7 @@ def test_a_finished_run_is_not_trained_again(picture_folder: Path, tmp_path: Pat
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
-    with pytest.raises(UserError, match="already holds a run .*--resume .*--overwrite"):
+    with pytest.raises(UserError, match=r"already holds a run .*--resume .*--overwrite"):
         iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
 
 

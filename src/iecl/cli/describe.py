@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from iecl.cli import say
+from iecl.cli.command import say
 from iecl.errors import UserError, did_you_mean
 from iecl.methods import HOSTS, METHODS
 from iecl.recipes import list_recipes

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from iecl.cli import say
+from iecl.cli.command import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

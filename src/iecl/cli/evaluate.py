@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from iecl.cli import say
+from iecl.cli.command import say
 from iecl.evaluation import EVALUATIONS
 from iecl.registry import resolve
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from iecl.cli import say
+from iecl.cli.command import say
 from iecl.errors import UserError, did_you_mean
 
 KINDS = ("methods", "backbones", "datasets", "recipes", "evaluations", "policies")

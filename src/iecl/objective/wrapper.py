@@ -6,7 +6,7 @@ One step: views -> block on the query view -> the host's own loss -> the extra t
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -72,7 +72,7 @@ class IECL(Method):
         shaped: Tensor = self.saib(x, stream)
         return reverse_gradient(shaped) if self.settings.saib_gradient == "adversarial" else shaped
 
-    def _with_terms(self, inner: Step, shaped: list[Tensor], seen: list[Tensor]) -> dict[str, object]:
+    def _with_terms(self, inner: Step, shaped: list[Tensor], seen: list[Tensor]) -> dict[str, Any]:
         """The fields of the host's step that change."""
         losses, readings, projections = dict(inner.losses), dict(inner.readings), dict(inner.projections)
         settings = self.settings

@@ -24,5 +24,5 @@ def reverse_gradient(x: Tensor) -> Tensor:
     >>> x.grad
     tensor([-1., -1.])
     """
-    reversed_: Tensor = _Reverse.apply(x)  # type: ignore[no-untyped-call]
+    reversed_: Tensor = _Reverse.apply(x)
     return reversed_

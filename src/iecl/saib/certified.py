@@ -68,6 +68,7 @@ class CertifiedSAIB(nn.Module):
     def after_step(self) -> None:
         """Hold the change at the budget while the weights move; once after each optimiser step."""
         for layer in self.layers:
+            assert isinstance(layer, _Layer)
             layer.spend_budget()
 
     def extra_repr(self) -> str:

@@ -66,7 +66,8 @@ class Loop:
         self.peak = plan.optimiser.peak(training.batch * training.accumulate)
         self.method = build_method(plan, fabric.world_size)
         optimiser = make_optimiser(self.method.param_groups(), plan.optimiser, self.peak)
-        trainee = Trainee(self.method).to(memory_format=torch.channels_last if training.channels_last else None)  # type: ignore[call-overload]
+        self.layout = torch.channels_last if training.channels_last else torch.contiguous_format
+        trainee = Trainee(self.method).to(memory_format=self.layout)
         self.trainee, self.optimiser = fabric.setup(trainee, optimiser)
         self.recorder = Recorder(fabric, self.run, training, line)
         self.neighbours = OnlineNeighbours(self.source, plan, fabric.device)
@@ -154,8 +155,7 @@ class Loop:
             seed=clock.seed,
             epoch=clock.epoch,
         )
-        layout = torch.channels_last if plan.training.channels_last else torch.contiguous_format
-        full = tuple(x.contiguous(memory_format=layout) for x in views.full)
+        full = tuple(x.contiguous(memory_format=self.layout) for x in views.full)
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
             made = Step(*self.trainee(full, (views.positions, views.labels, views.index), astuple(clock)))
             total = torch.stack([value.float() for value in made.losses.values()]).sum()

@@ -68,11 +68,11 @@ def make_fabric(settings: TrainingSettings, folder: Path) -> Fabric:
 def make_logger(name: str, folder: Path) -> Any:
     """A Lightning logger that writes into the run directory, without a network where it can be avoided."""
     if name == "tensorboard":
-        from lightning_fabric.loggers import TensorBoardLogger
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
         return TensorBoardLogger(root_dir=folder, name="tensorboard", version="")
     if name == "csv":
-        from lightning_fabric.loggers import CSVLogger
+        from lightning_fabric.loggers.csv_logs import CSVLogger
 
         return CSVLogger(root_dir=folder, name="csv", version="")
     try:

@@ -35,7 +35,7 @@ class OnlineNeighbours:
         encoder.eval()
         features: list[Tensor] = []
         labels: list[Tensor] = []
-        for index in self.index.split(256):
+        for index in torch.split(self.index, 256):
             pixels = self.source.read(index.numpy())
             good = torch.ones(len(index), dtype=torch.bool)
             good[[row for row, _ in pixels.bad]] = False

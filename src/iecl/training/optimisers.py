@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, AdamW, Optimizer
 
 from iecl.methods.contract import ParamGroup
@@ -34,8 +34,8 @@ def _rows(group: ParamGroup, settings: OptimiserSettings) -> list[dict[str, Any]
 class LARS(Optimizer):
     """SGD whose step is scaled, layer by layer, to a share of the weight's norm (You et al. 2017).
 
-    w <- w - rate * momentum(q (g + decay w)) with q = trust |w| / |g + decay w|, and q = 1 where a norm is zero: the form
-    of MoCo-v3, Barlow Twins and VICReg. Groups with `adapt` False (biases, norms) take the plain step.
+    w <- w - rate * momentum(q (g + decay w)) with q = trust |w| / |g + decay w|, and q = 1 where a norm is zero: the
+    form of MoCo-v3, Barlow Twins and VICReg. Groups with `adapt` False (biases, norms) take the plain step.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class LARS(Optimizer):
             if weights:
                 self._step_group(group, weights)
 
-    def _step_group(self, group: dict[str, Any], weights: list[nn.Parameter]) -> None:
-        gradients: list[Tensor] = [p.grad for p in weights if p.grad is not None]
+    def _step_group(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        gradients = [p.grad for p in weights if p.grad is not None]
         pushes = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))
         if group["adapt"]:
             sizes, steps = torch._foreach_norm(weights), torch._foreach_norm(pushes)

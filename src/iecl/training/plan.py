@@ -61,8 +61,8 @@ class Plan:
 
     def to_toml(self, header: str) -> str:
         """All settings as commented TOML, with the method's defaults filled in."""
-        sections: dict[str, Any] = {"method": {"name": self.method_name} | as_values(self.method_settings())}
-        return to_toml(sections | {name: getattr(self, name) for name in SECTIONS}, header)
+        sections = {"method": self.method_settings()} | {name: getattr(self, name) for name in SECTIONS}
+        return to_toml(sections, header, names={"method": self.method_name})
 
     def values(self) -> dict[str, Any]:
         """All settings as plain values."""
@@ -103,7 +103,7 @@ def plan_from_values(values: Mapping[str, Any]) -> Plan:
             raise UserError(f"there is no section {section!r}", where="--set", do=did_you_mean(section, known))
         if not isinstance(values[section], Mapping):
             raise UserError(f"{section} is a section", where="--set", do=f"write {section}.key=value")
-    built = {name: build(cls, values.get(name, {}), name) for name, cls in SECTIONS.items()}
+    built: dict[str, Any] = {name: build(cls, values.get(name, {}), name) for name, cls in SECTIONS.items()}
     resolve(values["method"]["name"], METHODS, "method", "method.name")
     return Plan(method=values["method"], **built)
 

@@ -36,7 +36,7 @@ def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, An
         run.write_json(run.environment, describe_environment() | {"device": _device_name(plan)})
     fabric = make_fabric(plan.training, run.path)
     # Plain values: Lightning looks into what it sends to other processes and stumbles over frozen dataclasses.
-    result = fabric.launch(_train_in_process, plan.values(), str(run.path), quiet)
+    result = fabric.launch(_train_in_process, plan.values(), str(run.path), quiet)  # type: ignore[arg-type]
     if isinstance(result, UserError):
         raise result
     summary: dict[str, Any] = result

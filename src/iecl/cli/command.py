@@ -1,0 +1,90 @@
+"""The command: verbs are imported when they are called, so that help answers at once."""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
+
+VERBS = {
+    "pretrain": "train a backbone on a folder of images",
+    "evaluate": "measure a backbone: kNN or linear probe",
+    "embed": "write one feature vector per image",
+    "export": "write a backbone as safetensors",
+    "list": "what there is: methods, backbones, datasets, recipes",
+    "describe": "show a run, a recipe or a method with its settings",
+    "demo": "two minutes of training on generated pictures, compared with doing nothing",
+}
+DONE, FAILED, WRONG_USE = 0, 1, 2
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose mistakes become one line with a suggestion."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise UserError(message, do=f"see: {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit code: 0 done, 1 the work failed, 2 wrong use, 128 + n stopped by signal n."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    is_debugging = "--debug" in words
+    try:
+        return _dispatch(words)
+    except UserError as problem:
+        if is_debugging:
+            raise
+        print(f"error: {problem}", file=sys.stderr)
+        if isinstance(problem, Interrupted):
+            return 128 + problem.signal
+        return FAILED if isinstance(problem, TrainingError) else WRONG_USE
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        sys.stderr.close()
+        return DONE
+
+
+def _dispatch(words: list[str]) -> int:
+    from iecl import __version__
+
+    parser = Parser(
+        prog="iecl", description="Turn a folder of unlabelled images into a vision backbone, and measure it."
+    )
+    parser.add_argument("--version", action="version", version=f"iecl {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
+    if words and not words[0].startswith("-") and words[0] not in VERBS:
+        raise UserError(f"there is no verb {words[0]!r}", do=did_you_mean(words[0], VERBS))
+    for name, line in VERBS.items():
+        child = verbs.add_parser(name, help=line, description=line, allow_abbrev=False)
+        if words[:1] == [name]:  # only the chosen verb is imported
+            import_module(f"iecl.cli.{name}").add_arguments(child)
+            child.add_argument("--json", action="store_true", help="print the result as one JSON object, the last line")
+            child.add_argument("--quiet", action="store_true", help="show warnings only")
+            child.add_argument("--debug", action="store_true", help="show the traceback of an error")
+            chosen = child
+    args, extra = parser.parse_known_args(words)
+    if extra:
+        flags = [option for action in chosen._actions for option in action.option_strings]
+        do = (
+            did_you_mean(extra[0].partition("=")[0], flags)
+            if extra[0].startswith("-")
+            else f"see: {chosen.prog} --help"
+        )
+        raise UserError(f"{chosen.prog} does not know {extra[0]!r}", do=do)
+    result: dict[str, Any] = import_module(f"iecl.cli.{args.verb}").run(args)
+    if args.json:
+        print(json.dumps(result, default=str))
+    return DONE
+
+
+def say(args: argparse.Namespace, *lines: str) -> None:
+    """Print lines for a person: on standard output, unless that is kept for JSON."""
+    for line in lines:
+        print(line, file=sys.stderr if args.json else sys.stdout)

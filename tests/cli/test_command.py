@@ -1,0 +1,172 @@
+"""The command as a user types it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from safetensors.torch import load_file
+
+from iecl.cli.command import VERBS, main
+
+COMMON = ["--backbone", "resnet10-w16", "--epochs", "2", "--batch-size", "8", "--quiet"]
+
+
+def sets(values: list[str]) -> list[str]:
+    return [word for value in [*values, "method.hidden=16", "method.out=8"] for word in ("--set", value)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder of pictures and a finished run on them, made by the command."""
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("command")
+    noise = np.random.default_rng(0)
+    for number in range(40):
+        kind = ("dark", "light")[number % 2]
+        path = folder / "pictures" / kind / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        low = 150 * (number % 2)
+        Image.fromarray(noise.integers(low, low + 100, (16, 16, 3), dtype=np.uint8)).save(path)
+    tiny = ["data.image_size=16", "training.loggers=[]", "data.workers=0", "training.log_steps=1"]
+    code = main(["pretrain", "--data", str(folder / "pictures"), "--out", str(folder / "run"), *COMMON, *sets(tiny)])
+    assert code == 0
+    return folder / "pictures", folder / "run"
+
+
+def last_json(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    found: dict[str, object] = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    return found
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(verb in shown for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_json(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([verb, "--help"])
+    assert left.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pretran"], "there is no verb 'pretran'; did you mean pretrain?"),
+        ([], "required: VERB"),
+        (["pretrain"], "which images? (--data); name a folder of images"),
+        (["pretrain", "--data", "nowhere/at/all"], "there is no folder"),
+        (["pretrain", "--data", "cifar01"], "no data set called 'cifar01' (--data); did you mean cifar10"),
+        (["pretrain", "--data", "EMPTY"], "EMPTY"),
+        (["pretrain", "--data", "FILE"], "is a file, not a folder"),
+        (["pretrain", "--data", "TEXT"], "no picture in"),
+        (["pretrain", "--data", "BROKEN"], "1 pictures in"),
+        (["pretrain", "--data", "shapes", "--epoch", "3"], "does not know '--epoch'; did you mean --epochs?"),
+        (["pretrain", "--data", "shapes", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
+        (["pretrain", "--data", "shapes", "--method", "simcrl"], "no method is called 'simcrl'"),
+        (["pretrain", "--data", "shapes", "--backbone", "resnet81", "--out", "RUN"], "did you mean resnet"),
+        (["pretrain", "--data", "shapes", "--set", "training.sed=1"], "did you mean seed?"),
+        (["pretrain", "--data", "shapes", "--recipe", "ie-cl/papper"], "did you mean ie-cl/paper?"),
+        (["pretrain", "--data", "shapes", "--out", "FILE"], "is a file"),
+        (["pretrain", "--resume"], "which run is to be resumed?"),
+        (["pretrain", "--resume", "--out", "nowhere"], "there is no run in nowhere"),
+        (["evaluate", "kn", "nowhere"], "no evaluation is called 'kn'"),
+        (["evaluate", "knn", "nowhere"], "nowhere"),
+        (["list", "method"], "there is no list of 'method'; did you mean methods?"),
+        (["describe", "ie-cl/papper"], "did you mean ie-cl/paper?"),
+    ],
+)
+def test_wrong_use_is_one_line_and_code_2(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = {name: tmp_path / name for name in ("EMPTY", "FILE", "TEXT", "BROKEN", "RUN")}
+    for name in ("EMPTY", "TEXT", "BROKEN"):
+        made[name].mkdir()
+    made["FILE"].write_text("x")
+    (made["TEXT"] / "notes.txt").write_text("x")
+    (made["BROKEN"] / "a.jpg").write_bytes(b"not a picture")
+    code = main([str(made.get(word, word)) for word in words])
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    assert code == 2
+    assert len(errors) == 1
+    assert message in errors[0]
+
+
+def test_a_directory_with_a_run_is_refused(finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    pictures, run = finished
+    assert main(["pretrain", "--data", str(pictures), "--out", str(run)]) == 2
+    assert "already holds a run (--out); add --resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["methods", "backbones", "datasets", "recipes"])
+def test_lists_are_tables_and_json(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", kind, "--json"]) == 0
+    table = last_json(capsys)
+    assert len(table[kind]) >= 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("evaluation", ["knn", "linear"])
+def test_a_run_is_evaluated(evaluation: str, finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    _, run = finished
+    assert main(["evaluate", evaluation, str(run), "--json", "--quiet"]) == 0
+    result = last_json(capsys)
+    assert result["top1"] >= 0.8  # type: ignore[operator]  # dark and light pictures are easy to tell apart
+    assert (result["n_train"], result["n_test"]) == (32, 8)
+    assert list((run / "evaluations").glob(f"{evaluation}*.json"))
+
+
+def test_features_are_written(finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures, run = finished
+    out = tmp_path / "features.npz"
+    assert main(["embed", str(run), "--data", str(pictures), "--out", str(out), "--json", "--quiet"]) == 0
+    assert last_json(capsys)["rows"] == 40
+    assert np.load(out)["features"].shape == (40, 128)
+
+
+def test_an_exported_backbone_loads_into_torchvision(
+    tmp_path: Path, picture_folder: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--backbone", "resnet18", "--epochs", "1", "--batch-size", "8", "--quiet"]
+    run, out = tmp_path / "run", tmp_path / "backbone.safetensors"
+    extra = sets([*tiny, "objective.encoder=spectral-norm", "data.image_size=32"])
+    assert main(["pretrain", "--data", str(picture_folder), "--out", str(run), *words, *extra]) == 0
+    assert main(["export", str(run), "--out", str(out), "--json"]) == 0
+    model = torchvision.models.resnet18()
+    model.fc = torch.nn.Identity()
+    model.load_state_dict(load_file(out), strict=True)
+    import iecl
+
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(model.eval()(x), iecl.load(run).backbone(x))
+
+
+def test_a_run_describes_itself(finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    _, run = finished
+    assert main(["describe", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert "finished" in shown
+    assert "[method]" in shown
+    assert "temperature = 0.2  # divides the cosines" in shown
+
+
+@pytest.mark.parametrize("name", ["ie-cl/paper", "moco-v2", "ie-cl"])
+def test_recipes_and_methods_describe_themselves(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", name]) == 0
+    assert "temperature" in capsys.readouterr().out
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "iecl", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("iecl 0.")
