@@ -6,6 +6,7 @@
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
+from operator import ge, gt, le
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -83,13 +84,9 @@ def _check_range(value: Any, declared: Field[Any], name: str, origin: str) -> No
     for item in value if isinstance(value, tuple) else (value,):
         if not isinstance(item, int | float):
             continue
-        for rule, holds, words in (
-            ("low", lambda bound, v=item: v >= bound, "at least"),
-            ("high", lambda bound, v=item: v <= bound, "at most"),
-            ("above", lambda bound, v=item: v > bound, "above"),
-        ):
+        for rule, holds, words in (("low", ge, "at least"), ("high", le, "at most"), ("above", gt, "above")):
             bound = rules.get(rule)
-            if bound is not None and not holds(bound):
+            if bound is not None and not holds(item, bound):
                 raise UserError(f"{name} is {item}, it must be {words} {bound:g}", where=origin, do=_default(declared))
 
 

@@ -117,8 +117,7 @@ def test_what_does_not_fit_is_an_error_that_names_both_numbers(
     choices: dict[str, object], x: torch.Tensor | None, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        block = SAIB(**choices)
-        block(x)
+        SAIB(**choices)(x)
 
 
 def jacobian_spectrum(block: SAIB, x: torch.Tensor) -> torch.Tensor:

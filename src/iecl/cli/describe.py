@@ -71,7 +71,7 @@ def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
     if args.name in HOSTS:
         say(
             args,
-            f"its host is {host}; the block and the terms are in [saib] and [objective]: iecl describe {args.name}/paper",
+            f"its host is {host}; [saib] and [objective] hold the rest: iecl describe {args.name}/paper",
         )
     documented = {f.name: {"doc": f.metadata["doc"], "default": str(f.default)} for f in declared}
     return {"method": args.name, "host": host, "settings": json.loads(json.dumps(documented))}

@@ -17,7 +17,7 @@ STATISTICS_BATCHES = 8
 
 
 def knn_of_pixels(data: str) -> float:
-    """kNN accuracy of the pixels themselves, as mean-free vectors."""
+    """Accuracy by kNN of the pixels themselves, as mean-free vectors."""
     settings = resolve_data(DataSettings(name=data))
     train, test = (_pixels(settings, split) for split in ("train-part", "test"))
     mean = train.values.mean(0)
@@ -27,7 +27,7 @@ def knn_of_pixels(data: str) -> float:
 
 
 def knn_of_random(data: str, backbone: str, seed: int = 0) -> float:
-    """kNN accuracy of a freshly initialised backbone whose batch norms have seen a few batches."""
+    """Accuracy by kNN of a freshly initialised backbone whose batch norms have seen a few batches."""
     settings = resolve_data(DataSettings(name=data))
     train, test = (open_source(settings, split) for split in ("train-part", "test"))
     model = make_backbone(backbone, seed)
