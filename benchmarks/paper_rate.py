@@ -9,19 +9,22 @@ import json
 import os
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import iecl
+from iecl.data import shapes
 from iecl.errors import TrainingError
 from iecl.evaluation.baselines import knn_of_pixels, knn_of_random
 from iecl.runs.environment import describe_environment
 
 RATES = (0.3, 1e-3)
-SEEDS = (42, 43, 44)  # 42 is printed
+SEED = 42  # printed
 DATA, BACKBONE, EPOCHS = "shapes", "resnet10-w16", 2
 SETS = (
     "training.precision=32-true",
@@ -33,7 +36,8 @@ SETS = (
 
 
 def main(out: Path) -> None:
-    arms = [measure(rate, seed) for seed in SEEDS for rate in RATES]
+    with ProcessPoolExecutor(len(RATES), mp_context=get_context("spawn")) as pool:  # no time is measured
+        arms = list(pool.map(measure, RATES))
     result = {
         "question": "does ie-cl/paper train with AdamW at the printed rate of 0.3?",
         "command": f"iecl pretrain --recipe ie-cl/paper --data {DATA} --backbone {BACKBONE} --epochs {EPOCHS} "
@@ -41,8 +45,9 @@ def main(out: Path) -> None:
         "environment": {k: v for k, v in describe_environment().items() if k != "command"},
         "threads": torch.get_num_threads(),
         "threads_given": os.environ.get("OMP_NUM_THREADS", ""),
+        "shapes_version": shapes.VERSION,
         "date": datetime.now(UTC).date().isoformat(),
-        "knn_of_random_backbone": knn_of_random(DATA, BACKBONE, SEEDS[0]),
+        "knn_of_random_backbone": knn_of_random(DATA, BACKBONE, SEED),
         "knn_of_pixels": knn_of_pixels(DATA),
         "arms": arms,
     }
@@ -52,9 +57,9 @@ def main(out: Path) -> None:
         print({name: value for name, value in arm.items() if name != "rows"})
 
 
-def measure(rate: float, seed: int) -> dict[str, Any]:
+def measure(rate: float) -> dict[str, Any]:
     """One run: its verdict, every row that it recorded, and its kNN accuracy on test pictures."""
-    arm: dict[str, Any] = {"rate": rate, "seed": seed, "stopped": ""}
+    arm: dict[str, Any] = {"rate": rate, "seed": SEED, "stopped": ""}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         try:
@@ -64,7 +69,7 @@ def measure(rate: float, seed: int) -> dict[str, Any]:
                 recipe="ie-cl/paper",
                 backbone=BACKBONE,
                 epochs=EPOCHS,
-                seed=seed,
+                seed=SEED,
                 sets=(*SETS, f"optimiser.rate={rate}"),
                 quiet=True,
             )

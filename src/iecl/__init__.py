@@ -46,10 +46,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'iecl' has no attribute {name!r}")
-    module = import_module(_HOMES[name])
-    # `iecl.export` is a function and a folder; importing the folder puts it here, the function must win.
-    globals().update({public: getattr(module, public) for public, home in _HOMES.items() if home == _HOMES[name]})
-    return globals()[name]
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

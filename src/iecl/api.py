@@ -196,6 +196,6 @@ def embed(model: str | Path, data: str | Path, out: str | Path, **options: Any) 
 
 def export(run: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
     """Write the backbone of a run as safetensors with plain names, and prove that it loads."""
-    from iecl.export.weights import export as write
+    from iecl.exporting.weights import export as write
 
     return write(run, Path(out), **options)

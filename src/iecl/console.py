@@ -31,7 +31,9 @@ class TerminalHandler(logging.Handler):
     """Prints log lines above a running progress line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line; warnings stand out."""
+        """Print one line; warnings stand out, and what is meant for the log file alone is left out."""
+        if getattr(record, "in_file_only", False):
+            return
         style = "yellow" if record.levelno >= logging.WARNING else None
         terminal().print(self.format(record), style=style, markup=False)
 
@@ -63,6 +65,10 @@ class ProgressLine:
 
     def __enter__(self) -> "ProgressLine":
         return self
+
+    def begin(self) -> None:
+        """A new part of the task begins: its first line is shown at once, whenever the last one was."""
+        self._shown_at = 0.0
 
     def show(self, text: str) -> None:
         """Replace the line by `text`."""

@@ -34,32 +34,32 @@ _CHUNK = 250  # pictures drawn at once: their planes fit in a processor's cache
 _TURN = 2 * math.pi
 
 RANGES: dict[str, tuple[float, float]] = {
-    "x": (-4, 4),  # centre of the object, pixels from the middle
-    "y": (-4, 4),
-    "radius": (9.5, 15),  # pixels
+    "x": (-3, 3),  # centre of the object, pixels from the middle
+    "y": (-3, 3),
+    "radius": (10, 15),  # pixels
     "rotation": (0, _TURN),
     "hue": (0, 1),  # of the object, in turns
-    "chroma": (0.05, 0.14),
-    "brightness": (0.38, 0.62),  # mean of the object's two tones
-    "contrast": (0.28, 0.45),  # between the two tones
+    "chroma": (0.03, 0.09),
+    "brightness": (0.44, 0.56),  # mean of the object's two tones
+    "contrast": (0.4, 0.55),  # between the two tones
     "lighter": (-1, 1),  # below 0 the tone that a plain object has is the darker one
     "period": (3.6, 5.6),  # of the texture, pixels
     "direction": (0, _TURN),
     "phase_a": (0, 1),  # periods
     "phase_b": (0, 1),
-    "background": (0.25, 0.75),  # mean luminance
+    "background": (0.4, 0.6),  # mean luminance
     "background_hue": (0, 1),
-    "background_chroma": (0, 0.05),
+    "background_chroma": (0, 0.03),
     "light": (0, _TURN),  # where it comes from
-    "light_strength": (0, 0.3),  # gain at the edge of the picture
-    "barred": (-1, 1),  # a bar lies across the object where this is above _BAR_FROM
-    "bar_angle": (0, _TURN),
-    "bar_offset": (-0.6, 0.6),  # from the object's centre, in radii
-    "occlusion": (0.1, 0.22),  # width of the bar as a share of the object's diameter; 0 where there is none
+    "light_strength": (0, 0.25),  # gain at the edge of the picture
+    "covered": (0, 1),  # a band of background lies before the object where this is below _COVERED_SHARE
+    "gap_angle": (0, _TURN),
+    "gap_offset": (-0.6, 0.6),  # from the object's centre, in radii
+    "occlusion": (0.1, 0.22),  # width of that band as a share of the object's diameter; 0 where there is none
 }
 """Everything that is drawn for a picture beside its class and its noise, each from a uniform range."""
-_BAR_FROM = 0.2
-_BACKGROUND_NOISE, _COLOUR_NOISE = 0.10, 0.02
+_COVERED_SHARE = 0.4
+_BACKGROUND_NOISE, _COLOUR_NOISE = 0.08, 0.01
 
 
 def labels(split: str) -> Numbers:
@@ -115,9 +115,8 @@ def draw(split: str, positions: Tensor) -> UInt8[Tensor, "n 3 32 32"]:
     image = paint + grey[:, None] + tint
 
     body = _body(split, positions, label // 2, drawn, from_x, from_y)
-    image = torch.lerp(image, body, _mask(label, drawn, from_x, from_y)[:, None])
-    bar = colour(1 - drawn["background"], 0.0, drawn["hue"]) + tint
-    image = torch.lerp(image, bar, _bar(drawn, from_x, from_y)[:, None])
+    seen = _mask(label, drawn, from_x, from_y) * (1 - _gap(drawn, from_x, from_y))
+    image = torch.lerp(image, body, seen[:, None])
 
     toward_light = turned(x, y, drawn["light"])[0] / (SIDE / 2)
     image = image * (1 + wide(drawn["light_strength"]) * toward_light)[:, None]
@@ -148,10 +147,10 @@ def _body(split: str, positions: Tensor, kind: Tensor, drawn: dict[str, Column],
     return torch.lerp(first, second, tone[:, None])
 
 
-def _bar(drawn: dict[str, Column], x: Plane, y: Plane) -> Plane:
-    """How much of each pixel the bar covers."""
+def _gap(drawn: dict[str, Column], x: Plane, y: Plane) -> Plane:
+    """How much of each pixel the band before the object covers."""
     radius = wide(drawn["radius"])
-    distance = (turned(x, y, drawn["bar_angle"])[0] - wide(drawn["bar_offset"]) * radius).abs()
+    distance = (turned(x, y, drawn["gap_angle"])[0] - wide(drawn["gap_offset"]) * radius).abs()
     covered = (wide(drawn["occlusion"]) * radius - distance + 0.5).clamp(0, 1)
     return torch.where(wide(drawn["occlusion"]) > 0, covered, 0)
 
@@ -160,7 +159,7 @@ def _draws(split: str, positions: Tensor) -> dict[str, Column]:
     columns = counter.uniform(_key(split, "factors"), positions, len(RANGES)).double().T
     pairs = zip(RANGES.items(), columns, strict=True)
     drawn = {name: low + (high - low) * column for (name, (low, high)), column in pairs}
-    drawn["occlusion"] = torch.where(drawn["barred"] > _BAR_FROM, drawn["occlusion"], 0)
+    drawn["occlusion"] = torch.where(drawn["covered"] < _COVERED_SHARE, drawn["occlusion"], 0)
     return drawn
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from iecl import counter
@@ -93,20 +93,16 @@ def fit(
     progress: Callable[[int, int], None] | None = None,
 ) -> Features:
     """Train the head; returns the features of the last epoch."""
-    optimiser = torch.optim.SGD(
-        head.parameters(), settings.rate, momentum=settings.momentum, weight_decay=settings.weight_decay
-    )
+    velocities = [torch.zeros_like(weight) for weight in head.parameters()]
     for epoch in range(settings.epochs):
         seen = of_epoch(epoch)
-        _pass(head, optimiser, seen, epoch, settings)
+        _pass(head, velocities, seen, epoch, settings)
         if progress is not None:
             progress(epoch + 1, settings.epochs)
     return seen
 
 
-def _pass(
-    head: nn.Linear, optimiser: torch.optim.Optimizer, features: Features, epoch: int, settings: LinearSettings
-) -> None:
+def _pass(head: nn.Linear, velocities: list[Tensor], features: Features, epoch: int, settings: LinearSettings) -> None:
     """One epoch; features stay one tensor, and a batch is picked from it by number."""
     device = head.weight.device
     values, labels = features.values.to(device), features.labels.to(device)
@@ -115,12 +111,17 @@ def _pass(
     for number in range(steps):
         rows = order[number * settings.batch : (number + 1) * settings.batch]
         clock = Clock(settings.seed, epoch * steps + number, settings.epochs * steps, epoch, settings.epochs)
-        for group in optimiser.param_groups:
-            group["lr"] = settings.rate * warm_cosine(clock, warmup=0)
         loss = cross_entropy(head(values.index_select(0, rows)), labels.index_select(0, rows))
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves Tensor.backward without types
-        optimiser.step()
+        _step(head, velocities, loss, settings.rate * warm_cosine(clock, warmup=0), settings)
+
+
+def _step(head: nn.Linear, velocities: list[Tensor], loss: Tensor, rate: float, settings: LinearSettings) -> None:
+    """SGD with momentum and weight decay, as torch.optim has it; that one first imports a compiler, for seconds."""
+    weights = list(head.parameters())
+    with torch.no_grad():
+        for weight, velocity, slope in zip(weights, velocities, torch.autograd.grad(loss, weights), strict=True):
+            velocity.mul_(settings.momentum).add_(slope).add_(weight, alpha=settings.weight_decay)
+            weight.sub_(velocity, alpha=rate)
 
 
 @torch.no_grad()

@@ -53,17 +53,10 @@ def evaluate(
     chosen = data_for(model, target, data, keep_decoded=evaluation.rereads)
     with ProgressLine(quiet) as line:
         reader = Reader(model, chosen, line)
-        train, test = _labelled(reader, "train-part"), _labelled(reader, "test")
-        trial = Trial(
-            train=reader.features(train, "train").labelled("train"),
-            test=reader.features(test, "test").labelled("test"),
-            device=reader.device,
-            crops=partial(reader.crops, train),
-            progress=line.count("epoch"),
-        )
+        trial, classes = _trial(reader)
         scores = evaluation.measure(trial)
     result = {"evaluation": name, "top1": scores.top1, "top5": scores.top5, **scores.details}
-    result |= {"n_train": len(trial.train), "n_test": len(trial.test), "classes": len(train.classes)}
+    result |= {"n_train": len(trial.train), "n_test": len(trial.test), "classes": classes}
     result |= {
         "protocol": as_values(settings) | _circumstances(reader),
         "protocol_id": f"{evaluation.summary} {_seen(model)}",
@@ -73,6 +66,19 @@ def evaluate(
         "seconds": round(time.monotonic() - began, 2),
     }
     return _record(result, target, checkpoint) if Path(target).is_dir() else result
+
+
+def _trial(reader: Reader) -> tuple[Trial, int]:
+    """Features of both splits, and the number of classes."""
+    train, test = _labelled(reader, "train-part"), _labelled(reader, "test")
+    trial = Trial(
+        train=reader.features(train, "train").labelled("train"),
+        test=reader.features(test, "test").labelled("test"),
+        device=reader.device,
+        crops=partial(reader.crops, train),
+        progress=reader.line.count("epoch"),
+    )
+    return trial, len(train.classes)
 
 
 def _labelled(reader: Reader, split: str) -> Source:

@@ -93,6 +93,7 @@ class Loop:
         """From the newest checkpoint, or the start, to the last step."""
         self.restore()
         log.info("%s", self.describe())
+        self.recorder.line.begin()
         with StopFlag() as stop:
             while self.step < self.steps:
                 self._epoch(self.step // self.steps_per_epoch, stop)

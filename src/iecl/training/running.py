@@ -63,7 +63,7 @@ def _train_in_process(fabric: Fabric, values: dict[str, Any], out: str, quiet: b
         except UserError as problem:
             if isinstance(problem, TrainingError):
                 _write_summary(run, {"finished": False, "stopped": str(problem)})
-            log.error("%s", problem)
+            log.error("%s", problem, extra={"in_file_only": True})  # whoever catches it shows it
             if fabric.is_global_zero:
                 return problem
             raise

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
 from iecl.evaluation.model import load_model
-from iecl.export import weights as module
-from iecl.export.weights import export
+from iecl.exporting import weights as module
+from iecl.exporting.weights import export
 from iecl.runs.weights import fingerprint, load_weights
 from made_runs import MadeRun
 

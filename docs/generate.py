@@ -1,0 +1,206 @@
+"""Writes docs/generated/*.md from the code: settings, lists, help, public functions. Nothing here is typed twice."""
+
+import contextlib
+import inspect
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import iecl
+from iecl.backbones import BACKBONES
+from iecl.cli.command import VERBS, main
+from iecl.data.named import DATASETS, FACTS
+from iecl.estimators import DIVERGENCES, ENTROPIES
+from iecl.evaluation import EVALUATIONS
+from iecl.methods import HOSTS, METHODS
+from iecl.recipes import list_recipes, read_recipe
+from iecl.training.plan import SECTIONS
+from iecl.views.policies import POLICIES, Policy
+
+OUT = Path(__file__).parent / "generated"
+NOTE = "<!-- Written by docs/generate.py; edit the code instead. -->"
+
+
+def write(name: str, title: str, body: str) -> None:
+    """One page."""
+    OUT.mkdir(exist_ok=True)
+    (OUT / f"{name}.md").write_text(f"{NOTE}\n\n# {title}\n\n{body.strip()}\n", encoding="utf-8")
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def code(text: str, language: str = "text") -> str:
+    """A fenced block."""
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+# --- settings ---
+
+
+def settings_table(cls: type) -> str:
+    """One row for each setting of a dataclass."""
+    rows = [[f"`{f.name}`", default_of(f), f.metadata["doc"], range_of(f.metadata)] for f in fields(cls)]
+    return table(["setting", "default", "meaning", "values"], rows)
+
+
+def default_of(field: Field[Any]) -> str:
+    """The default as TOML and JSON both write it."""
+    value = asdict(field.default) if is_dataclass(field.default) else field.default
+    return f"`{json.dumps(value, ensure_ascii=False)}`"
+
+
+def range_of(rules: Mapping[str, Any]) -> str:
+    """What a setting may be, in words."""
+    if rules.get("choices"):
+        return ", ".join(f"`{choice}`" for choice in rules["choices"])
+    words = {"low": "at least", "above": "above", "high": "at most"}
+    return ", ".join(f"{word} {rules[rule]:g}" for rule, word in words.items() if rules.get(rule) is not None)
+
+
+def settings_page() -> str:
+    parts = [
+        "Every key of a recipe, of `--set section.key=value` and of a run's `settings.toml`. "
+        "How they are laid over each other: [Settings](../guides/settings.md)."
+    ]
+    for name, entry in METHODS.items():
+        if name in HOSTS:
+            host = HOSTS[name]
+            where = "the block is in `[saib]`, the terms are in `[objective]`"
+            parts.append(f"## `[method]` of {name}\n\nThose of its host, [{host}](#method-of-{host}); {where}.")
+        else:
+            cls = entry.load().Settings
+            parts.append(f"## `[method]` of {name}\n\n{inspect.getdoc(cls)}\n\n{settings_table(cls)}")
+    parts += [f"## `[{name}]`\n\n{inspect.getdoc(cls)}\n\n{settings_table(cls)}" for name, cls in SECTIONS.items()]
+    for name, entry in EVALUATIONS.items():
+        cls = entry.load().Settings
+        parts.append(f"## Options of `evaluate {name}`\n\n{inspect.getdoc(cls)}\n\n{settings_table(cls)}")
+    return "\n\n".join(parts)
+
+
+# --- lists ---
+
+
+def lists_page() -> str:
+    named = [
+        [f"`{name}`", DATASETS[name].summary, *map(str, (f.classes, f.train, f.test, f.image_size, f.canvas)), f.origin]
+        for name, f in FACTS.items()
+    ]
+    parts = ["The same tables as `iecl list`."]
+    for title, entries in (("Methods", METHODS), ("Backbones", BACKBONES)):
+        parts.append(f"## {title}\n\n" + table(["name", "what"], [[f"`{n}`", e.summary] for n, e in entries.items()]))
+    heads = ["name", "what", "classes", "train", "test", "view", "canvas", "origin"]
+    parts.append("## Data sets\n\n" + table(heads, named))
+    parts.append("## Recipes\n\n" + table(["name", "what"], [[f"`{n}`", line] for n, line in list_recipes().items()]))
+    for title, entries in (
+        ("Evaluations", EVALUATIONS),
+        ("Entropies", ENTROPIES),
+        ("Divergences", DIVERGENCES),
+    ):
+        parts.append(f"## {title}\n\n" + table(["name", "what"], [[f"`{n}`", e.summary] for n, e in entries.items()]))
+    parts.append("## Policies\n\nOne column for each view; a single one holds for every view.\n\n" + policies_table())
+    return "\n\n".join(parts)
+
+
+def policies_table() -> str:
+    """Every number of every policy, one column for each view."""
+    columns = [(name, number, p) for name, row in POLICIES.items() for number, p in enumerate(row)]
+    heads = [name if len(POLICIES[name]) == 1 else f"{name}, view {number + 1}" for name, number, _ in columns]
+    rows = []
+    for field in fields(Policy):
+        values = [getattr(policy, field.name) for _, _, policy in columns]
+        rows.append([f"`{field.name}`", *(numbers(value) for value in values)])
+    return table(["", *heads], rows)
+
+
+def numbers(value: Any) -> str:
+    return " to ".join(f"{part:.3g}" for part in value) if isinstance(value, tuple) else f"{value:g}"
+
+
+def recipes_page() -> str:
+    parts = ["The files as they are. A key that is missing has its default: [Settings](settings.md)."]
+    root = Path(iecl.__file__).parent / "recipes"
+    for name in list_recipes():
+        read_recipe(name)  # a page about a recipe that cannot be read would be wrong
+        parts.append(f"## {name}\n\n" + code((root / f"{name}.toml").read_text(encoding="utf-8"), "toml"))
+    return "\n\n".join(parts)
+
+
+# --- command and functions ---
+
+
+def help_of(words: list[str]) -> str:
+    """What `iecl WORDS --help` prints."""
+    os.environ["COLUMNS"] = "100"  # argparse wraps to the terminal; the pages must not depend on it
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        main([*words, "--help"])
+    return shown.getvalue()
+
+
+def commands_page() -> str:
+    parts = [code(help_of([]))]
+    parts += [f"## iecl {verb}\n\n{code(help_of([verb]))}" for verb in VERBS]
+    return "\n\n".join(parts)
+
+
+def public_things() -> Iterator[tuple[str, Any]]:
+    for name in sorted(iecl.__all__):
+        thing = getattr(iecl, name)
+        if callable(thing):
+            yield f"iecl.{name}", thing
+
+
+def api_page() -> str:
+    parts = ["What `import iecl` offers. Everything is loaded on first use."]
+    for name, thing in public_things():
+        parts.append(f"## {name}\n\n{code(described(name, thing), 'python')}")
+        if inspect.isclass(thing) and not issubclass(thing, Exception):
+            own = {member: part for member, part in vars(thing).items() if is_shown(member, part)}
+            rows = [[f"`{member}`", (part.__doc__ or "").partition("\n")[0]] for member, part in own.items()]
+            parts.append(table(["member", "what"], rows))
+    return "\n\n".join(parts)
+
+
+def is_shown(name: str, part: Any) -> bool:
+    """Whether a member of a class is for users: `extra_repr` is for `print`."""
+    is_method = inspect.isfunction(part) or isinstance(part, property)
+    return is_method and not name.startswith("_") and name != "extra_repr"
+
+
+def described(name: str, thing: Any) -> str:
+    """Signature and docstring."""
+    text = inspect.getdoc(thing) or ""
+    made = vars(thing).get("__init__") if inspect.isclass(thing) else None
+    if made is not None and made.__doc__:  # not getdoc, which would take the words of object
+        text += f"\n\n{inspect.getdoc(made)}"
+    return f'{name}(\n{parameters(thing)})\n"""{text}\n"""'
+
+
+def parameters(thing: Any) -> str:
+    """One line for each parameter, with its default; types stand in the code."""
+    shown = []
+    starred = False
+    for p in inspect.signature(thing).parameters.values():
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            shown.append("*")
+            starred = True
+        prefix = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        starred = starred or p.kind is p.VAR_POSITIONAL
+        shown.append(prefix + p.name + ("" if p.default is p.empty else f"={p.default!r}"))
+    return "".join(f"    {part},\n" for part in shown)
+
+
+if __name__ == "__main__":
+    write("settings", "All settings", settings_page())
+    write("lists", "What there is", lists_page())
+    write("recipes", "Recipes", recipes_page())
+    write("commands", "The command", commands_page())
+    write("api", "Python", api_page())
