@@ -22,6 +22,15 @@ from iecl.training.plan import SECTIONS
 from iecl.views.policies import POLICIES, Policy
 
 OUT = Path(__file__).parent / "generated"
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+READINGS = (
+    ("loss/contrast", "contrast (log 256 = 5.545 if all images look the same)", 3),
+    ("iecl/entropy", "entropy of the query, as the loss sees it", 2),
+    ("iecl/kl", "divergence", 2),
+    ("meter/effective_rank", "effective rank of the 128 features", 1),
+    ("meter/feature_std", "feature deviation (1: isotropic, 0: collapsed)", 2),
+    ("meter/uniformity", "uniformity of the projections (about -4: spread, 0: one point)", 2),
+)
 NOTE = "<!-- Written by docs/generate.py; edit the code instead. -->"
 
 
@@ -198,9 +207,37 @@ def parameters(thing: Any) -> str:
     return "".join(f"    {part},\n" for part in shown)
 
 
+# --- measurements ---
+
+
+def paper_rate_table() -> str:
+    """The runs of benchmarks/paper_rate.py side by side: the common first step, and the end of each."""
+    found = json.loads((RESULTS / "paper_rate" / "cpu.json").read_text(encoding="utf-8"))
+    arms = found["arms"]
+    ends = [{name: value for row in arm["rows"] for name, value in row.items()} for arm in arms]
+    columns = [arms[0]["rows"][0], *ends]
+    rows = [
+        [words, *(f"{column[name]:.{digits}f}" if name in column else "" for column in columns)]
+        for name, words, digits in READINGS
+    ]
+    rows.append(["online kNN", "", *(f"{100 * end['knn']:.1f} %" for end in ends)])
+    rows.append(["kNN of test pictures", f"{100 * found['knn_of_random_backbone']:.1f} % (untrained)"])
+    rows[-1] += [f"{100 * arm['knn_test']:.1f} %" if "knn_test" in arm else "" for arm in arms]
+    rows.append(["verdict of the run", "", *(arm["verdict"] for arm in arms)])
+    made = found["environment"]
+    packages = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "torchvision", "lightning-fabric"))
+    head = ["", "first step of both", *(f"rate {arm['rate']:g}, step {arm['steps']}" for arm in arms)]
+    note = (
+        f"One run each, seed {arms[0]['seed']}. {made['processor']}, {made['cores']} cores, {found['threads']} thread, "
+        f"32-bit; Python {made['python']}, {packages}; {found['date']}."
+    )
+    return f"{table(head, rows)}\n\n{note}\n"
+
+
 if __name__ == "__main__":
     write("settings", "All settings", settings_page())
     write("lists", "What there is", lists_page())
     write("recipes", "Recipes", recipes_page())
     write("commands", "The command", commands_page())
     write("api", "Python", api_page())
+    (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title

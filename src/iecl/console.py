@@ -116,7 +116,7 @@ def duration(seconds: float) -> str:
     """A length of time as people say it.
 
     >>> duration(42), duration(150), duration(7300)
-    ('42 s', '2 min 30 s', '2 h 2 min')
+    ('42 s', '2 min 30 s', '2 h 1 min')
     """
     whole = round(seconds)
     if whole < 60:

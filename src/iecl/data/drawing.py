@@ -33,9 +33,9 @@ def turned(x: Plane, y: Plane, angle: Column) -> tuple[Plane, Plane]:
 def outline(shape: str, u: Plane, v: Plane) -> Plane:
     """How far each point lies outside a shape that fills about the unit circle; negative inside.
 
-    >>> point = torch.tensor([[[0.0, 0.4, 2.0]]], dtype=torch.float64)
+    >>> point = torch.tensor([[[0.0, 0.5, 2.0]]], dtype=torch.float64)
     >>> [round(d, 2) for d in outline("ring", point, torch.zeros_like(point)).flatten().tolist()]  # hole, body, outside
-    [0.42, 0.02, 1.06]
+    [0.42, -0.08, 1.06]
     """
     radius = (u.square() + v.square()).sqrt()
     near, far = torch.minimum(u.abs(), v.abs()), torch.maximum(u.abs(), v.abs())
@@ -121,7 +121,7 @@ def colour(luminance: Column, chroma: Column | float, hue: Column) -> Float64[Te
 
     >>> half = torch.tensor([0.5], dtype=torch.float64)
     >>> [round(channel, 3) for channel in colour(half, 0.2, 0 * half).flatten().tolist()]     # a red
-    [0.69, 0.39, 0.39]
+    [0.71, 0.41, 0.41]
     """
     thirds = torch.tensor([0, 1 / 3, 2 / 3], dtype=torch.float64)
     tint = (2 * math.pi * (hue[:, None] - thirds)).cos()

@@ -1,0 +1,71 @@
+"""What README.md and the guide to own loops show is run here, on forty tiny pictures.
+
+Run: every line of the block under "The command", and every Python block of the two files, in order. Not run: the two
+lines under "Start", which make an environment and train for minutes.
+"""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from iecl.cli.command import main
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+OWN_LOOP = (ROOT / "docs" / "guides" / "own-loop.md").read_text(encoding="utf-8")
+SETS = ["training.loggers=[]", "data.workers=0", "method.hidden=16", "method.out=8"]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def beside_photos(picture_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder that holds `photos/`, as the reader's does."""
+    picture_folder.rename(picture_folder.with_name("photos"))
+    monkeypatch.chdir(picture_folder.parent)
+
+
+def run_all(snippets: list[str]) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    for snippet in snippets:
+        exec(snippet, names)
+    return names
+
+
+@pytest.mark.usefixtures("beside_photos")
+def test_the_command_lines_of_the_readme_work_in_their_order() -> None:
+    lines = next(block for block in blocks(README, "bash") if block.startswith("iecl ")).splitlines()
+    assert len(lines) == 5
+    shorter = ["--backbone", "resnet10-w16", "--epochs", "1", "--batch-size", "8"]
+    shorter += [word for value in [*SETS, "data.image_size=16"] for word in ("--set", value)]
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        assert main([*words, *(shorter if words[0] == "pretrain" else [])]) == 0, line
+    assert all(Path(made).exists() for made in ("runs/photos/summary.json", "photos.npz", "photos.safetensors"))
+
+
+@pytest.mark.usefixtures("beside_photos")
+def test_the_python_of_the_readme_runs_and_torchvision_gets_the_same_backbone() -> None:
+    snippets = blocks(README, "python")
+    assert snippets[0].count("epochs=100") == 1
+    snippets[0] = snippets[0].replace("epochs=100", f"epochs=1, batch_size=8, quiet=True, sets={SETS!r}")
+    names = run_all(snippets)
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(names["model"].eval()(images), names["backbone"](images))
+    assert names["same"].summary == names["run"].summary
+    assert names["encoder"][1].weight.grad.abs().sum() > 0
+    assert names["printed"](names["x"]).shape == (8, 3, 32, 32)
+
+
+def test_the_python_of_the_guide_to_own_loops_runs() -> None:
+    names = run_all(blocks(OWN_LOOP, "python"))
+    assert names["total"].isfinite()
+    change = names["query"] - names["x"]
+    assert change.square().mean().sqrt().item() == pytest.approx(0.5, rel=1e-3)
