@@ -50,7 +50,7 @@ def add_one(folder: Path, rounds: int) -> None:
 
 def test_two_processes_that_count_in_one_file_lose_no_count(tmp_path: Path) -> None:
     (tmp_path / "count").write_text("0")
-    spawn = multiprocessing.get_context("fork")
+    spawn = multiprocessing.get_context("spawn")
     processes = [spawn.Process(target=add_one, args=(tmp_path, 200)) for _ in range(2)]
     for process in processes:
         process.start()

@@ -101,6 +101,6 @@ def _source(folder: Path, classes: tuple[str, ...], settings: DataSettings, name
     number = {os.fsencode(wnid): label for label, wnid in enumerate(classes)}
     owners = (listing.relative(i).partition(b"/")[0] for i in range(len(listing)))
     labels = np.fromiter((number.get(owner, -1) for owner in owners), np.int64, len(listing))
-    (kept,) = np.nonzero(labels >= -1)
+    (kept,) = np.nonzero(labels >= 0)
     side = settings.canvas or FACTS[name].canvas
     return FolderSource(listing.select(kept), labels[kept], classes, side=side, max_pixels=settings.max_pixels)
