@@ -19,7 +19,7 @@ $(READY): requirements.lock pyproject.toml
 	@index="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}"; \
 	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
 	export UV_HTTP_TIMEOUT=300; \
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock && \
+	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python requirements.lock && \
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from iecl.console import log_to_terminal
 from iecl.errors import UserError
-from iecl.runs.directory import RunDirectory
+from iecl.runs.directory import RunDirectory, rank_at_start
 
 if TYPE_CHECKING:
     from torch import nn
@@ -103,6 +103,7 @@ def pretrain(
     ):
         if value is not None:
             flags.setdefault(section, {})[key] = value
+    quiet = quiet or rank_at_start() > 0
     with log_to_terminal(quiet):
         given = merge(flags, settings or {})
         if resume:
@@ -121,11 +122,12 @@ def _plan_afresh(
     plan = make_plan(method=method, recipe=recipe, flags=flags, sets=sets)
     if not out:
         out = Path("runs") / f"{plan.method_name}-{Path(plan.data.name).name}"
-    if RunDirectory(out).holds_run and not overwrite:
+    is_first = rank_at_start() == 0
+    if is_first and RunDirectory(out).holds_run and not overwrite:
         RunDirectory.fresh(out)  # says so before any work is done
     log.info("looking at %s", plan.data.name)
     plan = with_data(plan, resolve_data(plan.data))
-    run = RunDirectory.fresh(out, overwrite)
+    run = RunDirectory.fresh(out, overwrite) if is_first else RunDirectory(out)
     log.info("writing to %s", run.path)
     return plan, run
 

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
+from iecl.runs.directory import rank_at_start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         overwrite=args.overwrite,
         quiet=args.quiet,
     )
+    if rank_at_start() > 0:  # the first of several processes speaks for all
+        return {"run": str(made.path)}
     summary = made.summary
     knn = summary.get("last", {}).get("knn")
     say(args, f"verdict: {summary['verdict']}" + (f", online kNN {100 * knn:.1f} %" if knn is not None else ""))

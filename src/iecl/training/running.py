@@ -17,7 +17,7 @@ from iecl.console import ProgressLine, duration, log_to_terminal
 from iecl.errors import TrainingError, UserError
 from iecl.meters.verdict import verdict
 from iecl.parts.spectral_norm import fold
-from iecl.runs.directory import RunDirectory, write_atomically
+from iecl.runs.directory import RunDirectory, rank_at_start, write_atomically
 from iecl.runs.environment import describe_environment
 from iecl.runs.weights import save_weights
 from iecl.training.loop import Loop
@@ -30,7 +30,7 @@ log = logging.getLogger("iecl.training")
 def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, Any]:
     """Train (or go on training) in `run` and return its summary."""
     plan = _resolve_machine(plan)
-    if not run.holds_run:
+    if rank_at_start() == 0 and not run.holds_run:
         header = "Every setting of this run, resolved. Use it again: iecl pretrain --recipe THIS_FOLDER"
         write_atomically(run.settings, plan.to_toml(header))
         run.write_json(run.environment, describe_environment() | {"device": _device_name(plan)})

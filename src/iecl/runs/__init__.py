@@ -1,0 +1,1 @@
+"""The run directory: the only bridge between training and what looks at it."""

@@ -1,0 +1,65 @@
+"""Checkpoints of plain types (tensors, text, numbers, lists, tables): they load with `weights_only=True`, always."""
+
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from iecl.errors import UserError
+from iecl.runs.directory import write_atomically
+
+
+def save_checkpoint(folder: Path, state: dict[str, Any], *, is_best: bool = False) -> None:
+    """Write `last.ckpt`; what was last becomes `previous.ckpt`, and `best.ckpt` is renewed if this is the best so far.
+
+    Each file is whole or absent. The older checkpoint goes only when the new one is on the disk and was read back.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    raw = buffer.getvalue()
+    free = shutil.disk_usage(folder).free
+    if free < len(raw) + 2**20:
+        raise UserError(
+            f"the disk has {free / 2**20:.0f} MB left, a checkpoint needs {len(raw) / 2**20:.0f} MB",
+            where=str(folder),
+            do="make room and continue with --resume: the last checkpoint is untouched",
+        )
+    last, fresh = folder / "last.ckpt", folder / "fresh.ckpt"
+    write_atomically(fresh, raw)
+    load_checkpoint(fresh)
+    if last.exists():
+        last.replace(folder / "previous.ckpt")
+    fresh.replace(last)
+    if is_best:
+        write_atomically(folder / "best.ckpt", raw)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint without running any code it may hold."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as problem:
+        raise UserError(f"there is no checkpoint {path}", do="the run has not come to its first one") from problem
+    except Exception as problem:  # torch raises many kinds on a damaged file
+        raise UserError(f"{path} is damaged: {type(problem).__name__}", where=str(path)) from problem
+    return state
+
+
+def latest_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """The newest checkpoint that can be read, or None when there is none at all.
+
+    A crash between two renames leaves `fresh.ckpt` or `previous.ckpt` as the newest: each is whole.
+    """
+    found = [path for name in ("fresh", "last", "previous") if (path := folder / f"{name}.ckpt").exists()]
+    problems: list[str] = []
+    states = []
+    for path in found:
+        try:
+            states.append(load_checkpoint(path))
+        except UserError as problem:
+            problems.append(problem.what)
+    if found and not states:
+        raise UserError(f"no checkpoint can be read: {'; '.join(problems)}", where=str(folder))
+    return max(states, key=lambda state: state["step"], default=None)
