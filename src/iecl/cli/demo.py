@@ -9,7 +9,7 @@ from iecl.cli.command import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where to write, and how long."""
     parser.add_argument("--out", default="runs/demo", help="run directory to write")
-    parser.add_argument("--epochs", type=int, default=6, help="passes over 10,000 generated pictures")
+    parser.add_argument("--epochs", type=int, default=4, help="passes over 10,000 generated pictures")
     parser.add_argument("--seed", type=int, default=0, help="decides every random draw")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
 

@@ -164,8 +164,8 @@ class Loop:
         return made
 
     def _warmup(self) -> int:
-        """Steps of warm-up; a short run warms up for at most half of its length."""
-        return min(round(self.plan.optimiser.warmup * self.steps_per_epoch), self.steps // 2)
+        """Steps of warm-up; a short run warms up for at most a tenth of its length."""
+        return min(round(self.plan.optimiser.warmup * self.steps_per_epoch), self.steps // 10)
 
     def _check_gradients(self) -> None:
         """A trainable weight that no loss reaches is a mistake in the settings: say so at the first step."""

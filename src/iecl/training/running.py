@@ -101,7 +101,7 @@ def _write_summary(run: RunDirectory, summary: dict[str, Any], width: int | None
     run.write_json(run.summary, summary)
     if summary["finished"]:
         log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "no reading gives cause for worry")
-        if judged.advice:
+        if judged.advice and judged.word != "healthy":
             log.info("try: %s", judged.advice)
         log.info("%d files skipped%s", summary["skipped"], f", listed in {run.skipped}" if summary["skipped"] else "")
         log.info(
