@@ -6,7 +6,6 @@ from typing import Any
 from iecl import api
 from iecl.runs.directory import RunDirectory
 
-
 BATCH = 128
 """Smaller than usual: in four epochs the number of steps matters more."""
 
