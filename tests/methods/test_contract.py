@@ -1,7 +1,10 @@
 """What every method promises, for each row of the table."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
@@ -10,11 +13,14 @@ from iecl.schedule import Clock
 from iecl.training.building import build_method
 from iecl.training.plan import make_plan, with_data
 from iecl.views.making import Views
+from iecl.views.policies import ViewPlan
 
-CHOICES = {
+# Small parts, so that every method steps in milliseconds.
+CHOICES: dict[str, list[str]] = {
     "ie-cl": ["method.hidden=16", "method.out=8"],
     "moco-v2": ["method.hidden=16", "method.out=8", "method.queue=32"],
 }
+SAMPLES = 24
 VARIANTS = [
     *((name, []) for name in METHODS),
     ("ie-cl", ["saib.form=certified"]),
@@ -34,23 +40,41 @@ def make(name: str, sets: list[str], batch: int = 8) -> Method:
         sets=[*CHOICES[name], *sets],
     )
     data = replace(plan.data, image_size=16, canvas=16, mean=(0.5,) * 3, std=(0.25,) * 3)
-    return build_method(with_data(plan, data))
+    return build_method(with_data(plan, data), samples=SAMPLES, classes=4)
 
 
-def views(count: int = 8, seed: int = 0) -> Views:
-    """Two noisy views of the same pictures."""
-    noise = torch.Generator().manual_seed(seed)
-    pictures = torch.randn(count, 3, 16, 16, generator=noise)
-    full = tuple(pictures + 0.1 * torch.randn(count, 3, 16, 16, generator=noise) for _ in range(2))
-    return Views(full, torch.arange(count), torch.full((count,), -1), torch.arange(count))
+def views(plan: ViewPlan | None = None, count: int = 8, side: int = 16) -> Views:
+    """Noisy views of the same pictures, which are the first of the data set; labels repeat."""
+    plan, noise = plan or ViewPlan(), torch.Generator().manual_seed(0)
+    pictures = torch.randn(count, 3, side, side, generator=noise)
+    full = tuple(pictures + 0.1 * torch.randn(count, 3, side, side, generator=noise) for _ in range(plan.full))
+    part = plan.small_side(side)
+    small = tuple(pictures[..., :part, :part] + 0.1 * i for i in range(plan.small))
+    return Views(full, torch.arange(count), torch.arange(count) % 4, torch.arange(count), small)
+
+
+def survey(encode: Callable[[Tensor], Tensor]) -> Tensor:
+    """All samples of the data set through a function."""
+    return encode(torch.randn(SAMPLES, 3, 16, 16, generator=torch.Generator().manual_seed(1))).detach()
+
+
+CLOCK = Clock(seed=0, step=0, steps=100, epoch=0, epochs=1)
+
+
+def ready(name: str, sets: list[str]) -> Method:
+    """A method at the start of its first epoch."""
+    method = make(name, sets)
+    method.before_epoch(survey, CLOCK)
+    return method
 
 
 def train(method: Method, first: int, steps: int, optimiser: torch.optim.Optimizer) -> list[float]:
     losses = []
     for step in range(first, first + steps):
         clock = Clock(seed=0, step=step, steps=100, epoch=0, epochs=1)
-        total = sum(method.step(views(), clock).losses.values())
+        total = sum(method.step(views(method.views), clock).losses.values())
         total.backward()
+        method.after_backward(clock)
         optimiser.step()
         optimiser.zero_grad()
         method.after_step(clock)
@@ -64,8 +88,8 @@ def optimiser_of(method: Method, rate: float = 1e-3) -> torch.optim.Optimizer:
 
 @pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
 def test_every_trainable_weight_receives_a_gradient(name: str, sets: list[str]) -> None:
-    method = make(name, sets)
-    made = method.step(views(), Clock(seed=0, step=0, steps=10, epoch=0, epochs=1))
+    method = ready(name, sets)
+    made = method.step(views(method.views), CLOCK)
     assert all(value.ndim == 0 and value.isfinite() for value in made.losses.values())
     sum(made.losses.values()).backward()
     assert [n for n, p in method.named_parameters() if p.requires_grad and p.grad is None] == []
@@ -74,14 +98,14 @@ def test_every_trainable_weight_receives_a_gradient(name: str, sets: list[str]) 
 
 @pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
 def test_a_fixed_batch_is_learnt(name: str, sets: list[str]) -> None:
-    method = make(name, sets)
+    method = ready(name, sets)
     losses = train(method, 0, 30, optimiser_of(method, 3e-3))
     assert losses[-1] < losses[4] - 0.05  # from the fifth step on a queue of 32 holds no random keys any more
 
 
 @pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
 def test_saving_loading_and_going_on_equals_going_on(name: str, sets: list[str]) -> None:
-    straight, paused = make(name, sets), make(name, sets)
+    straight, paused = ready(name, sets), ready(name, sets)
     mine, theirs = optimiser_of(straight), optimiser_of(paused)
     train(straight, 0, 4, mine)
     train(paused, 0, 2, theirs)
@@ -102,16 +126,39 @@ def test_saving_loading_and_going_on_equals_going_on(name: str, sets: list[str])
 )
 def test_the_order_of_a_batch_does_not_matter(name: str, sets: list[str]) -> None:
     # A block that mixes the batch is the exception: each of its weights belongs to a slot.
-    given, order = views(), torch.tensor([5, 2, 7, 0, 1, 6, 3, 4])
-    turned = Views(tuple(x[order] for x in given.full), order, given.labels, order)
-    clock = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
-    first, second = (sum(make(name, sets).step(v, clock).losses.values()).item() for v in (given, turned))
+    given, order = views(make(name, sets).views), torch.tensor([5, 2, 7, 0, 1, 6, 3, 4])
+    full, small = (tuple(x[order] for x in some) for some in (given.full, given.small))
+    turned = Views(full, order, given.labels[order], order, small)
+    first, second = (sum(ready(name, sets).step(v, CLOCK).losses.values()).item() for v in (given, turned))
     assert first == pytest.approx(second, abs=1e-5)
 
 
 @pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
+@pytest.mark.parametrize("side", [16, 17, 31])
+def test_bfloat16_and_odd_sizes_give_finite_losses_and_gradients(name: str, sets: list[str], side: int) -> None:
+    if side != 16 and any("saib" in choice for choice in sets):
+        pytest.skip("a block is built for one image size")
+    method = ready(name, sets)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = method.step(views(method.views, side=side), CLOCK).losses
+    total = sum(value.float() for value in losses.values())
+    total.backward()
+    assert total.isfinite()
+    assert all(p.grad.isfinite().all() for p in method.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
+def test_two_backward_passes_may_share_an_optimiser_step(name: str, sets: list[str]) -> None:
+    method = ready(name, sets)
+    for _ in range(2):
+        sum(method.step(views(method.views), CLOCK).losses.values()).backward()
+    method.after_backward(CLOCK)
+    assert all(p.grad.isfinite().all() for p in method.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
 def test_encoding_changes_no_state(name: str, sets: list[str]) -> None:
-    method = make(name, sets).eval()
+    method = ready(name, sets).eval()
     before = {n: value.clone() for n, value in method.state_dict().items()}
     with torch.no_grad():
         method.encoder()(views().full[0])

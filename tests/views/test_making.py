@@ -9,7 +9,7 @@ from iecl.data.batch import Batch
 from iecl.views.apply import apply
 from iecl.views.draw import draw
 from iecl.views.making import Views, make_plain, make_views
-from iecl.views.policies import POLICIES, Policy
+from iecl.views.policies import POLICIES, Policy, ViewPlan
 
 Maker = Callable[[int, int, int], Tensor]
 COLOURS = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}
@@ -27,7 +27,7 @@ def batch(make_pictures: Maker) -> Batch:
 
 
 def views_of(batch: Batch, policies: tuple[Policy, ...], count: int = 2, seed: int = 0, epoch: int = 0) -> Views:
-    return make_views(batch, policies, count, size=12, seed=seed, epoch=epoch, **COLOURS)
+    return make_views(batch, policies, ViewPlan(full=count), size=12, seed=seed, epoch=epoch, **COLOURS)
 
 
 def test_each_view_follows_its_own_policy_in_turn(batch: Batch) -> None:
@@ -50,7 +50,7 @@ def test_two_views_of_one_policy_differ(batch: Batch) -> None:
 
 
 def test_without_augmentation_every_view_is_the_picture(batch: Batch) -> None:
-    one, other = make_views(batch, POLICIES["none"], 2, size=16, seed=0, epoch=0, **COLOURS).full
+    one, other = make_views(batch, POLICIES["none"], ViewPlan(), size=16, seed=0, epoch=0, **COLOURS).full
     assert torch.equal(one, other)
     assert torch.allclose(one, (batch.images / 255 - 0.5) / 0.25, atol=1e-4)
 

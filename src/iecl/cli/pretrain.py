@@ -12,6 +12,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", default="", help="folder of images, or a name from: iecl list datasets")
     parser.add_argument("--out", default="", help="run directory to write; default: runs/METHOD-DATA")
     parser.add_argument("--method", default="", help="a name from: iecl list methods; default: ie-cl")
+    parser.add_argument(
+        "--saib",
+        nargs="?",
+        const="certified",
+        help="put the input block before the method: certified (the default), sample, batch or none",
+    )
     parser.add_argument("--backbone", default="", help="a name from: iecl list backbones; default: a ResNet-18")
     parser.add_argument("--epochs", type=int, help="passes over the data")
     parser.add_argument("--batch-size", type=int, help="images in a loss, over all processes")
@@ -42,7 +48,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         batch_size=args.batch_size,
         seed=args.seed,
         recipe=args.recipe,
-        settings={"training": {name: value for name, value in machine.items() if value is not None}},
+        settings={"training": {name: value for name, value in machine.items() if value is not None}}
+        | ({} if args.saib is None else {"saib": {"form": args.saib}}),
         sets=args.set,
         resume=args.resume,
         overwrite=args.overwrite,

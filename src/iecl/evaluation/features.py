@@ -14,7 +14,7 @@ from iecl.data.loader import in_order
 from iecl.data.source import OnBad, Progress, Source, log_bad
 from iecl.errors import UserError
 from iecl.views.making import make_plain, make_views
-from iecl.views.policies import POLICIES
+from iecl.views.policies import POLICIES, ViewPlan
 
 CROPS = POLICIES["crop"]
 """What an augmented probe sees: random crops and mirror images, colours as they are."""
@@ -115,7 +115,9 @@ def extract_crops(
     """The features of one random crop of every readable picture; seed and epoch decide which crop."""
 
     def view(pictures: Batch) -> Tensor:
-        made = make_views(pictures, CROPS, 1, size=image_size, mean=mean, std=std, seed=seed, epoch=epoch)
+        made = make_views(
+            pictures, CROPS, ViewPlan(full=1), size=image_size, mean=mean, std=std, seed=seed, epoch=epoch
+        )
         return made.full[0]
 
     batches = in_order(source, batch, workers, on_bad=lambda path, reason: None)  # the plain pass has named them

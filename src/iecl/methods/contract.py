@@ -5,7 +5,7 @@ shapes its next step is a parameter or a persistent buffer. Time enters as a `Cl
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -39,6 +39,27 @@ class ParamGroup:
     parameters: list[nn.Parameter]
     weight_decay: float | None = None
     """None: the optimiser's own."""
+    rate: float | None = None
+    """Peak learning rate; None: the optimiser's own."""
+    is_constant: bool = False
+    """Whether it keeps its peak rate, without warm-up or cosine."""
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a method may know of the data it is built for."""
+
+    samples: int
+    classes: int
+    """0 without labels."""
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+Encode = Callable[[Float[Tensor, "n 3 h w"]], Float[Tensor, "n width"]]
+Survey = Callable[[Encode], Float[Tensor, "samples width"]]
+"""Applies a function, without gradient, to a plain view of every sample and returns all rows on every process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +74,10 @@ class Method(nn.Module, ABC):
     views: ViewPlan = ViewPlan()
     min_batch: int = 2
     """Fewest images per process with which the loss means anything."""
+    needs_facts: ClassVar[bool] = False
+    """Whether the constructor takes `DataFacts` after the settings."""
+    online: frozenset[str] = frozenset({"anchor", "query"})
+    """Which of the first two views the loss sends gradient to: an input block can learn from it only there."""
 
     @abstractmethod
     def step(self, views: Views, clock: Clock) -> Step:
@@ -65,6 +90,13 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def encoder(self) -> nn.Module:
         """The backbone that the run is for: what evaluation reads and export writes."""
+
+    def before_epoch(self, survey: Survey, clock: Clock) -> Iterable[nn.Parameter]:
+        """Before the first step of each epoch; returns parameters drawn anew, whose past the optimiser forgets."""
+        return ()
+
+    def after_backward(self, clock: Clock) -> None:
+        """Between the last backward pass and the optimiser step: the place to hold weights still."""
 
     def after_step(self, clock: Clock) -> None:
         """Once after each optimiser step: momentum copies, budgets."""

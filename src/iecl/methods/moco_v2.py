@@ -47,6 +47,7 @@ class MoCoV2(Method):
         )
         self.momentum = MomentumCopy(backbone, self.projector)
         self.queue = Queue(settings.queue, settings.out) if settings.queue else None
+        self.online = frozenset({"anchor", "query"} if settings.symmetric else {"anchor"})
 
     def step(self, views: Views, clock: Clock) -> Step:
         """`ctr(q_anchor, k_query)`, and the other way round when symmetric."""

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrize
 from iecl import counter, parallel
 from iecl.estimators import DIVERGENCES, ENTROPIES
 from iecl.losses.orthogonality import orthogonality, sigma_min_hinge
-from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step
+from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step, Survey
 from iecl.objective.settings import ObjectiveSettings
 from iecl.parts.reverse_gradient import reverse_gradient
 from iecl.parts.spectral_norm import follow_kernels, normalise_convolutions
@@ -42,13 +42,18 @@ class IECL(Method):
         saib: SAIB | CertifiedSAIB | None = None,
         settings: ObjectiveSettings | None = None,
         *,
-        side: str = "query",
+        side: str = "auto",
     ) -> None:
-        """Wrap `host`; spectral norm, if asked for, goes on every convolution of its encoder and momentum copy."""
+        """Wrap `host`; spectral norm, if asked for, goes on every convolution of its encoder and momentum copy.
+
+        The block goes on the query view. `auto` puts it on the anchor where the host's loss sends no gradient to the
+        query, since it could not learn there (one-sided MoCo).
+        """
         super().__init__()
-        self.host, self.saib, self.side = host, saib, side
+        self.host, self.saib = host, saib
+        self.side = ("query" if "query" in host.online else "anchor") if side == "auto" else side
         self.settings = settings = settings or ObjectiveSettings()
-        self.views, self.min_batch = host.views, host.min_batch
+        self.views, self.min_batch, self.online = host.views, host.min_batch, host.online
         if settings.encoder == "spectral-norm":
             normalise_convolutions(host)
         if saib is not None and settings.saib_gradient == "frozen":
@@ -119,6 +124,14 @@ class IECL(Method):
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
         """The host's online projection."""
         return self.host.project(x)
+
+    def before_epoch(self, survey: Survey, clock: Clock) -> Iterable[nn.Parameter]:
+        """The host's."""
+        return self.host.before_epoch(survey, clock)
+
+    def after_backward(self, clock: Clock) -> None:
+        """The host's."""
+        self.host.after_backward(clock)
 
     def after_step(self, clock: Clock) -> None:
         """Spectral norm first: the momentum copy takes over its vectors."""

@@ -17,7 +17,11 @@ class SAIBSettings:
         "auto: certified where views are crops only, else none",
         choices=("none", "batch", "sample", "certified", "auto"),
     )
-    side: str = setting("query", "which view passes the block", choices=("query", "anchor", "both"))
+    side: str = setting(
+        "auto",
+        "which view passes the block; auto: the query, or the anchor where the host sends the query no gradient",
+        choices=("auto", "query", "anchor", "both"),
+    )
     patch: int = setting(0, "side of a patch in pixels; 0: 4 below 128 pixels, else 16", low=0)
     cascade: int = setting(1, "blocks in a row", low=1, high=3)
     convs: int = setting(3, "printed block: 3 as in its main text, 4 as in its appendix", low=3, high=4)

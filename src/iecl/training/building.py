@@ -6,20 +6,21 @@ from iecl import counter
 from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
 from iecl.methods import METHODS
-from iecl.methods.contract import Method
+from iecl.methods.contract import DataFacts, Method
 from iecl.objective.wrapper import IECL
 from iecl.saib.making import make_saib
 from iecl.training.plan import Plan
 
 
-def build_method(plan: Plan, world: int = 1) -> Method:
+def build_method(plan: Plan, world: int = 1, *, samples: int = 0, classes: int = 0) -> Method:
     """The method of a resolved plan, freshly initialised: the same plan gives the same weights."""
     batch = batch_per_process(plan, world)
     host_class = METHODS[plan.host_name].load()
     backbone = make_backbone(plan.backbone.name, plan.training.seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(counter.key(plan.training.seed, "weights/method"))
-        host: Method = host_class(backbone, plan.method_settings())
+        facts = DataFacts(samples, classes, plan.data.image_size, plan.data.mean, plan.data.std)
+        host: Method = host_class(backbone, plan.method_settings(), *([facts] if host_class.needs_facts else []))
         saib = make_saib(plan.saib, image_size=plan.data.image_size, batch=batch)
         method = IECL(host, saib, plan.objective, side=plan.saib.side) if plan.is_wrapped else host
     if batch < method.min_batch:

@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import astuple, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import nn
 
 from iecl import parallel
 from iecl.console import ProgressLine
@@ -22,10 +23,11 @@ from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock, warm_cosine
 from iecl.training.building import batch_per_process, build_method
 from iecl.training.neighbours import OnlineNeighbours
-from iecl.training.optimisers import make_optimiser
+from iecl.training.optimisers import forget, make_optimiser
 from iecl.training.plan import Plan
 from iecl.training.recording import Recorder, SkippedFiles
 from iecl.training.signals import StopFlag
+from iecl.training.surveying import survey_source
 from iecl.views.making import Views, make_views
 from iecl.views.policies import POLICIES
 
@@ -39,9 +41,9 @@ class Trainee(nn.Module):
         super().__init__()
         self.method = method
 
-    def forward(self, full: tuple[Tensor, ...], rest: tuple[Tensor, ...], time: tuple[int, ...]) -> tuple[Any, ...]:
+    def forward(self, views: tuple[Any, ...], time: tuple[int, ...]) -> tuple[Any, ...]:
         """One step of the method."""
-        made = self.method.step(Views(full, *rest), Clock(*time))
+        made = self.method.step(Views(*views), Clock(*time))
         return made.losses, made.features, made.projections, made.readings
 
 
@@ -64,7 +66,7 @@ class Loop:
         self.steps_per_epoch = self._count_steps()
         self.steps = self.steps_per_epoch * training.epochs
         self.peak = plan.optimiser.peak(training.batch * training.accumulate)
-        self.method = build_method(plan, fabric.world_size)
+        self.method = build_method(plan, fabric.world_size, samples=len(self.source), classes=len(self.source.classes))
         optimiser = make_optimiser(self.method.param_groups(), plan.optimiser, self.peak)
         self.layout = torch.channels_last if training.channels_last else torch.contiguous_format
         trainee = Trainee(self.method).to(memory_format=self.layout)
@@ -111,6 +113,9 @@ class Loop:
     def _epoch(self, epoch: int, stop: StopFlag) -> None:
         training = self.plan.training
         done = self.step - epoch * self.steps_per_epoch
+        if done == 0:
+            survey = partial(survey_source, self.source, self.plan, self.fabric.device)
+            forget(self.optimiser, self.method.before_epoch(survey, self.clock(self.step)))
         batches = self.loader.epoch(epoch, done * training.accumulate)
         for _ in range(done, self.steps_per_epoch):
             self._optimise(islice(batches, training.accumulate))
@@ -126,9 +131,9 @@ class Loop:
     def _optimise(self, batches: Iterator[Batch]) -> None:
         """One optimiser step over `accumulate` batches, and what follows it."""
         training, clock = self.plan.training, self.clock(self.step)
-        rate = self.peak * warm_cosine(clock, self._warmup(), self.plan.optimiser.floor)
+        share = warm_cosine(clock, self._warmup(), self.plan.optimiser.floor)
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = group["peak"] * (1.0 if group["is_constant"] else share)
         made = None
         for number in range(training.accumulate):
             made = self._backward(next(batches), clock, is_last=number == training.accumulate - 1)
@@ -136,29 +141,32 @@ class Loop:
         assert made is not None
         if self.step == 0:
             self._check_gradients()
+        self.method.after_backward(clock)
         if self.plan.optimiser.clip:
             self.fabric.clip_gradients(self.trainee, self.optimiser, max_norm=self.plan.optimiser.clip)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.step += 1
         self.method.after_step(replace(clock, step=self.step))
-        self.recorder.after_step(replace(clock, step=self.step), made, rate)
+        self.recorder.after_step(replace(clock, step=self.step), made, self.peak * share)
 
     def _backward(self, batch: Batch, clock: Clock, is_last: bool) -> Step:
         plan = self.plan
         views = make_views(
             batch.to(self.fabric.device),
             POLICIES[plan.views.policy],
-            self.method.views.full,
+            self.method.views,
             size=plan.data.image_size,
             mean=plan.data.mean,
             std=plan.data.std,
             seed=clock.seed,
             epoch=clock.epoch,
         )
-        full = tuple(x.contiguous(memory_format=self.layout) for x in views.full)
+        full, small = (
+            tuple(x.contiguous(memory_format=self.layout) for x in some) for some in (views.full, views.small)
+        )
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
-            made = Step(*self.trainee(full, (views.positions, views.labels, views.index), astuple(clock)))
+            made = Step(*self.trainee((full, views.positions, views.labels, views.index, small), astuple(clock)))
             total = torch.stack([value.float() for value in made.losses.values()]).sum()
             self.fabric.backward(total / plan.training.accumulate)
         return made

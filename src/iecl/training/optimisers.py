@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from iecl.methods.contract import ParamGroup
@@ -13,7 +13,7 @@ from iecl.training.settings import OptimiserSettings
 
 def make_optimiser(groups: Iterable[ParamGroup], settings: OptimiserSettings, rate: float) -> Optimizer:
     """The optimiser of a run; biases and norms stand in groups of their own when they are not decayed."""
-    rows = [row for group in groups for row in _rows(group, settings)]
+    rows = [row for group in groups for row in _rows(group, settings, rate)]
     if settings.name == "adamw":
         return AdamW(rows, lr=rate, betas=(settings.momentum, settings.beta2), foreach=True)
     if settings.name == "sgd":
@@ -21,14 +21,27 @@ def make_optimiser(groups: Iterable[ParamGroup], settings: OptimiserSettings, ra
     return LARS(rows, lr=rate, momentum=settings.momentum, trust=settings.trust)
 
 
-def _rows(group: ParamGroup, settings: OptimiserSettings) -> list[dict[str, Any]]:
-    """One or two rows: what is decayed (and adapted, in LARS), and what is not."""
+def forget(optimiser: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
+    """Drop what the optimiser remembers of parameters that were drawn anew."""
+    for parameter in parameters:
+        optimiser.state.pop(parameter, None)
+
+
+def _rows(group: ParamGroup, settings: OptimiserSettings, rate: float) -> list[dict[str, Any]]:
+    """One or two rows: what is decayed (and adapted, in LARS), and what is not.
+
+    The loop sets each row's rate from its `peak` at each step.
+    """
+    peak = rate if group.rate is None else group.rate
     decay = settings.weight_decay if group.weight_decay is None else group.weight_decay
     thin = [p for p in group.parameters if p.ndim <= 1]  # biases, and scales and shifts of norms
     thick = [p for p in group.parameters if p.ndim > 1]
-    rows = [{"params": thick, "name": group.name, "weight_decay": decay, "adapt": True}]
-    kept = {"name": f"{group.name}/thin", "weight_decay": decay if settings.decay_norms else 0.0, "adapt": False}
-    return [row for row in (*rows, {"params": thin, **kept}) if row["params"]]
+    decays = {"thick": decay, "thin": decay if settings.decay_norms else 0.0}
+    rows = [
+        {"params": some, "name": name, "weight_decay": decays[kind], "adapt": kind == "thick"}
+        for some, name, kind in ((thick, group.name, "thick"), (thin, f"{group.name}/thin", "thin"))
+    ]
+    return [row | {"lr": peak, "peak": peak, "is_constant": group.is_constant} for row in rows if row["params"]]
 
 
 class LARS(Optimizer):

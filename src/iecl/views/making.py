@@ -9,7 +9,7 @@ from torch import Tensor
 
 from iecl.views.apply import apply
 from iecl.views.draw import centre, draw
-from iecl.views.policies import Policy
+from iecl.views.policies import Policy, ViewPlan
 
 
 class PictureBatch(Protocol):
@@ -45,6 +45,8 @@ class Views:
     positions: Int64[Tensor, " n"]
     labels: Int64[Tensor, " n"]
     index: Int64[Tensor, " n"]
+    small: tuple[Float[Tensor, "n 3 part part"], ...] = ()
+    """Tight crops at a smaller size, where the method asks for them."""
 
     def with_full(self, *full: Float[Tensor, "n 3 size size"]) -> "Views":
         """The same pictures seen differently."""
@@ -54,7 +56,7 @@ class Views:
 def make_views(
     batch: PictureBatch,
     policies: tuple[Policy, ...],
-    count: int,
+    plan: ViewPlan,
     *,
     size: int,
     mean: Sequence[float],
@@ -62,18 +64,18 @@ def make_views(
     seed: int,
     epoch: int,
 ) -> Views:
-    """Draw and make `count` views of each picture; view i follows the i-th policy, which are taken in turn."""
-    full = tuple(
-        apply(
-            batch.images,
-            draw(policies[view % len(policies)], batch.sizes, batch.positions, seed=seed, epoch=epoch, view=view),
-            size,
-            mean,
-            std,
-        )
-        for view in range(count)
-    )
-    return Views(full=full, positions=batch.positions, labels=batch.labels, index=batch.index)
+    """Draw and make the views that `plan` asks for; view i follows the i-th policy, which are taken in turn."""
+
+    def view(number: int, side: int, crop: tuple[float, float] | None) -> Float[Tensor, "n 3 side side"]:
+        policy = policies[number % len(policies)]
+        policy = policy if crop is None else replace(policy, crop_low=crop[0], crop_high=crop[1])
+        drawn = draw(policy, batch.sizes, batch.positions, seed=seed, epoch=epoch, view=number)
+        return apply(batch.images, drawn, side, mean, std)
+
+    full = tuple(view(number, size, plan.full_crop) for number in range(plan.full))
+    further = range(plan.full, plan.full + plan.small)
+    small = tuple(view(number, plan.small_side(size), plan.small_crop) for number in further)
+    return Views(full=full, positions=batch.positions, labels=batch.labels, index=batch.index, small=small)
 
 
 def make_plain(

@@ -71,9 +71,21 @@ POLICIES: dict[str, tuple[Policy, ...]] = {
 
 @dataclass(frozen=True)
 class ViewPlan:
-    """How many views of each picture a method wants."""
+    """How many views of each picture a method wants.
+
+    Small views are tight crops of three sevenths of the side, 96 of 224 pixels (multi-crop, Caron et al. 2020).
+    """
 
     full: int = 2
+    small: int = 0
+    full_crop: tuple[float, float] | None = None
+    """Least and greatest share of the area in a full view; None: the policy's."""
+    small_crop: tuple[float, float] = (0.05, 0.14)
+
+    @staticmethod
+    def small_side(side: int) -> int:
+        """Pixels on a side of a small view, for full views of `side`."""
+        return round(side * 3 / 7)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,35 @@
+"""A look at every sample between two epochs: what clustering methods label their data with."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from iecl import parallel
+from iecl.data.loader import in_order
+from iecl.data.source import Source
+from iecl.methods.contract import Encode
+from iecl.training.plan import Plan
+from iecl.views.making import make_plain
+from iecl.views.policies import plain_share
+
+
+@torch.no_grad()
+def survey_source(source: Source, plan: Plan, device: torch.device, encode: Encode) -> Float[Tensor, "samples width"]:
+    """`encode` of a plain view of every sample, in the order of the source, on every process.
+
+    Processes take turns batch by batch. The row of a file that cannot be read is zero; training draws another in its
+    place, so that nobody asks for it. The training loop has reported such files already.
+    """
+    data, share = plan.data, plain_share(plan.data.image_size)
+    found: Tensor | None = None
+    batches = in_order(source, plan.training.batch, plan.data.workers, on_bad=lambda path, reason: None)
+    for number, batch in enumerate(batches):
+        if number % parallel.world() != parallel.rank():
+            continue
+        here = batch.to(device)
+        rows = encode(make_plain(here.images, here.sizes, data.image_size, data.mean, data.std, share)).float()
+        if found is None:
+            found = rows.new_zeros(len(source), rows.shape[1])
+        found[here.index] = rows
+    assert found is not None, "a training set fills at least one batch on each process"
+    return parallel.average(found) * parallel.world()
