@@ -189,3 +189,18 @@ def test_the_block_has_its_own_group_with_its_own_weight_decay() -> None:
 def test_the_block_is_no_part_of_the_encoder() -> None:
     method = with_terms(printed_block, PRINTED)
     assert not any("saib" in name for name in method.encoder().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("choices", "gradient", "side"),
+    [
+        (SYMMETRIC, "adversarial", "query"),
+        (PRINTED, "adversarial", "anchor"),
+        (PRINTED, "cooperative", "anchor"),
+        (PRINTED, "entropy", "query"),
+    ],
+)
+def test_the_block_takes_the_side_where_it_can_learn(choices: dict[str, object], gradient: str, side: str) -> None:
+    method = with_terms(certified_block, choices, saib_gradient=gradient, kl="none")
+    assert method.side == side
+    assert "saib" in reached(method)

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from iecl.methods.contract import ParamGroup
-from iecl.training.optimisers import LARS, make_optimiser
+from iecl.training.optimisers import LARS, forget, make_optimiser
 from iecl.training.settings import OptimiserSettings
 
 
@@ -72,3 +72,20 @@ def test_every_optimiser_goes_downhill(name: str) -> None:
         w.square().sum().backward()
         optimiser.step()
     assert w.square().sum().item() < 0.8 * start
+
+
+def test_a_group_may_bring_its_own_rate() -> None:
+    own, common = (
+        ParamGroup(n, [nn.Parameter(torch.zeros(2, 2))], rate=r) for n, r in (("own", 0.7), ("common", None))
+    )
+    made = make_optimiser([own, common], OptimiserSettings(), 0.1)
+    assert [(g["lr"], g["peak"]) for g in made.param_groups] == [(0.7, 0.7), (0.1, 0.1)]
+
+
+def test_a_weight_drawn_anew_has_no_past() -> None:
+    old, new = parameter(1, gradient=(1.0,)), parameter(1, gradient=(1.0,))
+    optimiser = make_optimiser([ParamGroup("weights", [old, new])], OptimiserSettings(name="sgd", weight_decay=0), 0.1)
+    optimiser.step()
+    forget(optimiser, [new])
+    optimiser.step()  # the velocity of the old one is 1 + 1.9, of the new one 1 + 1
+    assert (old.item(), new.item()) == (pytest.approx(1 - 0.29), pytest.approx(1 - 0.2))

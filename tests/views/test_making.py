@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -95,3 +96,18 @@ def test_the_plain_view_is_resize_and_centre_crop(make_pictures: Maker, height: 
 def test_the_plain_view_of_a_small_square_picture_is_all_of_it(batch: Batch) -> None:
     plain = make_plain(batch.images, batch.sizes, 16, share=1.0, **COLOURS)
     assert torch.allclose(plain, (batch.images / 255 - 0.5) / 0.25, atol=1e-4)
+
+
+def test_small_views_are_tight_crops_of_a_smaller_side(batch: Batch) -> None:
+    plan = ViewPlan(full=2, small=3, full_crop=(0.5, 1.0))
+    views = make_views(batch, POLICIES["crop"], plan, size=14, seed=0, epoch=0, **COLOURS)
+    assert [x.shape[-1] for x in (*views.full, *views.small)] == [14, 14, 6, 6, 6]
+
+    def expected(number: int, side: int, low: float, high: float) -> Tensor:
+        policy = replace(POLICIES["crop"][0], crop_low=low, crop_high=high)
+        return apply(
+            batch.images, draw(policy, batch.sizes, batch.positions, seed=0, epoch=0, view=number), side, **COLOURS
+        )
+
+    assert torch.equal(views.full[1], expected(1, 14, 0.5, 1.0))
+    assert torch.equal(views.small[2], expected(4, 6, 0.05, 0.14))

@@ -46,13 +46,14 @@ class IECL(Method):
     ) -> None:
         """Wrap `host`; spectral norm, if asked for, goes on every convolution of its encoder and momentum copy.
 
-        The block goes on the query view. `auto` puts it on the anchor where the host's loss sends no gradient to the
-        query, since it could not learn there (one-sided MoCo).
+        The block goes on the query view. `auto` puts it on the anchor where it is to learn from the host's loss and
+        that loss sends no gradient to the query (one-sided MoCo).
         """
         super().__init__()
         self.host, self.saib = host, saib
-        self.side = ("query" if "query" in host.online else "anchor") if side == "auto" else side
         self.settings = settings = settings or ObjectiveSettings()
+        is_deaf = "query" not in host.online and settings.saib_gradient in ("cooperative", "adversarial")
+        self.side = ("anchor" if is_deaf else "query") if side == "auto" else side
         self.views, self.min_batch, self.online = host.views, host.min_batch, host.online
         if settings.encoder == "spectral-norm":
             normalise_convolutions(host)

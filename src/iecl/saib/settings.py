@@ -19,7 +19,7 @@ class SAIBSettings:
     )
     side: str = setting(
         "auto",
-        "which view passes the block; auto: the query, or the anchor where the host sends the query no gradient",
+        "which view passes the block; auto: the query, or the anchor where only there the host could teach it",
         choices=("auto", "query", "anchor", "both"),
     )
     patch: int = setting(0, "side of a patch in pixels; 0: 4 below 128 pixels, else 16", low=0)
