@@ -84,7 +84,9 @@ def make_logger(name: str, folder: Path) -> Any:
     try:
         if name == "wandb":
             return loggers.WandbLogger(save_dir=folder, project="iecl", name=folder.name)
-        return loggers.MLFlowLogger(experiment_name="iecl", run_name=folder.name, save_dir=str(folder / "mlflow"))
+        # A database in the run directory unless the user has a server: MLflow has given up plain folders.
+        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(folder / 'mlflow.db').resolve()}"
+        return loggers.MLFlowLogger(experiment_name="iecl", run_name=folder.name, tracking_uri=place)
     except ModuleNotFoundError as problem:
         raise UserError(
             f"logger {name} is not installed", where="training.loggers", do=f"install iecl[{name}]"

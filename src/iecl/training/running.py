@@ -30,11 +30,11 @@ log = logging.getLogger("iecl.training")
 def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, Any]:
     """Train (or go on training) in `run` and return its summary."""
     plan = _resolve_machine(plan)
+    fabric = make_fabric(plan.training, run.path)  # first: what it refuses must not leave half a run behind
     if rank_at_start() == 0 and not run.holds_run:
         header = "Every setting of this run, resolved. Use it again: iecl pretrain --recipe THIS_FOLDER"
         write_atomically(run.settings, plan.to_toml(header))
         run.write_json(run.environment, describe_environment() | {"device": _device_name(plan)})
-    fabric = make_fabric(plan.training, run.path)
     # Plain values: Lightning looks into what it sends to other processes and stumbles over frozen dataclasses.
     result = fabric.launch(_train_in_process, plan.values(), str(run.path), quiet)  # type: ignore[arg-type]
     if isinstance(result, UserError):
