@@ -10,6 +10,8 @@ from dataclasses import Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from measurements import RESULTS, benchmarks_page, made_on, table
+
 import iecl
 from iecl.backbones import BACKBONES
 from iecl.cli.command import VERBS, main
@@ -22,7 +24,6 @@ from iecl.training.plan import SECTIONS
 from iecl.views.policies import POLICIES, Policy
 
 OUT = Path(__file__).parent / "generated"
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 READINGS = (
     ("loss/contrast", "contrast (log 256 = 5.545 if all images look the same)", 3),
     ("iecl/entropy", "entropy of the query, as the loss sees it", 2),
@@ -38,12 +39,6 @@ def write(name: str, title: str, body: str) -> None:
     """One page."""
     OUT.mkdir(exist_ok=True)
     (OUT / f"{name}.md").write_text(f"{NOTE}\n\n# {title}\n\n{body.strip()}\n", encoding="utf-8")
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def code(text: str, language: str = "text") -> str:
@@ -224,13 +219,8 @@ def paper_rate_table() -> str:
     rows.append(["kNN of test pictures", f"{100 * found['knn_of_random_backbone']:.1f} % (untrained)"])
     rows[-1] += [f"{100 * arm['knn_test']:.1f} %" if "knn_test" in arm else "" for arm in arms]
     rows.append(["verdict of the run", "", *(arm["verdict"] for arm in arms)])
-    made = found["environment"]
-    packages = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "torchvision", "lightning-fabric"))
     head = ["", "first step of both", *(f"rate {arm['rate']:g}, step {arm['steps']}" for arm in arms)]
-    note = (
-        f"One run each, seed {arms[0]['seed']}. {made['processor']}, {made['cores']} cores, {found['threads']} thread, "
-        f"32-bit; Python {made['python']}, {packages}; {found['date']}."
-    )
+    note = f"One run each, seed {arms[0]['seed']}. {made_on(found)}"
     return f"{table(head, rows)}\n\n{note}\n"
 
 
@@ -240,4 +230,5 @@ if __name__ == "__main__":
     write("recipes", "Recipes", recipes_page())
     write("commands", "The command", commands_page())
     write("api", "Python", api_page())
+    write("benchmarks", "Measurements", benchmarks_page())
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title

@@ -1,0 +1,85 @@
+"""Pages and tables from benchmarks/results/*/*.json: every number of the documentation that was measured."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+PERCENT = {"knn", "linear", "online_knn", "knn_pretrained", "knn_random", "knn_pixels"}
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def benchmarks_page() -> str:
+    """One section for each file of results that has one of the two common shapes."""
+    parts = [
+        "Made from the JSON in `benchmarks/results`, which holds every raw value. Compare within one table only: "
+        "machines differ, and shared ones are noisy. `±` is the standard deviation over seeds, brackets are quartiles "
+        "over repeats."
+    ]
+    for path in sorted(RESULTS.glob("*/*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        is_study = "results" not in found and "rows" in found
+        body = rows_table(found["rows"]) if is_study else results_table(found.get("results", {}))
+        if body:
+            parts.append(f"## {path.parent.name}\n\n{found['question'].capitalize()}\n\n{body}\n\n{made_on(found)}")
+    return "\n\n".join(parts)
+
+
+def results_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Median and quartiles by name."""
+    rows = [
+        [name, shown(name, row["median"]), " to ".join(shown(name, value) for value in row["quartiles"])]
+        for name, row in results.items()
+    ]
+    return table(["", "median", "quartiles"], rows) if rows else ""
+
+
+def rows_table(rows: list[Mapping[str, Any]]) -> str:
+    """Mean and deviation of each number over the seeds of an arm."""
+    numbers = [
+        name
+        for name in dict.fromkeys(name for row in rows for name in row)
+        if name != "seed" and any(isinstance(row.get(name), int | float) for row in rows)
+    ]
+    arms = dict.fromkeys(row["arm"] for row in rows)
+    body = []
+    for arm in arms:
+        own = [row for row in rows if row["arm"] == arm]
+        body.append([arm, str(len(own)), *(spread(name, [row.get(name) for row in own]) for name in numbers)])
+    return table(["arm", "seeds", *(name.replace("_", " ") for name in numbers)], body)
+
+
+def spread(name: str, values: Iterable[Any]) -> str:
+    """Mean ± deviation of the values that are there."""
+    given = [value for value in values if isinstance(value, int | float)]
+    if not given:
+        return ""
+    middle = shown(name, mean(given))
+    return f"{middle} ± {shown(name, stdev(given)).removesuffix(' %')}" if len(given) > 1 else middle
+
+
+def shown(name: str, value: float) -> str:
+    """A share as per cent, anything else with three digits."""
+    if name in PERCENT:
+        return f"{100 * value:.1f} %"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def made_on(found: Mapping[str, Any]) -> str:
+    """What a measurement was made on."""
+    made = found["environment"]
+    versions = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "torchvision", "lightning-fabric"))
+    facts = [found.get("setting"), found.get("unit")]
+    words = "; ".join(fact for fact in facts if fact)
+    threads = "1 thread" if found["threads"] == 1 else f"{found['threads']} threads"
+    return (
+        f"{words + '. ' if words else ''}{made['processor']}, {made['cores']} cores, {threads}; "
+        f"Python {made['python']}, {versions}; {found['date']}."
+    )
