@@ -15,15 +15,19 @@ Arms = Mapping[str, Sequence[str]]
 """What each arm adds to the common command."""
 
 
-def iecl(*words: str) -> dict[str, Any]:
-    """One command on one thread, in a process whose peak memory is its own; the last line is its result."""
-    command = [sys.executable, "-m", "iecl", *words, "--json"]
+def python(*words: str) -> dict[str, Any]:
+    """One Python program on one thread, in a process whose peak memory is its own; its last line is its result."""
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=alone)
     if done.returncode:
         return {"stopped": done.stderr.strip().splitlines()[-1]}
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
+
+
+def iecl(*words: str) -> dict[str, Any]:
+    """One `iecl` command."""
+    return python("-m", "iecl", *words, "--json")
 
 
 def pretrained(out: str, words: Sequence[str]) -> dict[str, Any]:
@@ -37,13 +41,19 @@ def pretrained(out: str, words: Sequence[str]) -> dict[str, Any]:
 
 
 def study(
-    name: str, question: str, setting: str, arms: Arms, seeds: Sequence[int], cell: Callable[[str, int], dict[str, Any]]
+    name: str,
+    question: str,
+    setting: str,
+    arms: Arms,
+    seeds: Sequence[int],
+    cell: Callable[[str, int], dict[str, Any]],
+    only: Sequence[str] | None = None,
 ) -> None:
-    """Run the cells that the result file does not have yet; stop and start it at will."""
+    """Run the cells that the result file does not have yet; stop and start it at will. `only`: some of the arms."""
     path = RESULTS / name / f"{machine_name()}.json"
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     known = {(row["arm"], row["seed"]) for row in rows}
-    missing = [(arm, seed) for seed in seeds for arm in arms if (arm, seed) not in known]
+    missing = [(arm, seed) for seed in seeds for arm in only or arms if (arm, seed) not in known]
     order = list(arms)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = {pool.submit(cell, arm, seed): (arm, seed) for arm, seed in missing}

@@ -1,0 +1,169 @@
+"""Are our baselines as good as a peer's? The same four methods from lightly's own modules, on the same CIFAR-10.
+
+    pip install lightly && python -m benchmarks.parity FOLDER     # FOLDER holds train/<class>/ and test/<class>/
+
+Both sides see the same images in the same order through the same views, and have the same backbone, head sizes,
+temperatures, optimiser and schedule; what differs is the code of heads, losses, momentum and queue. Ours runs through
+the command, theirs through the short loop below.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.study import Arms, iecl, pretrained, python, study
+from iecl.backbones.making import make_backbone, width_of
+from iecl.data.loader import Loader
+from iecl.data.opening import open_source
+from iecl.data.resolve import resolve_data
+from iecl.data.settings import DataSettings
+from iecl.evaluation.features import extract
+from iecl.evaluation.knn import knn
+from iecl.schedule import Clock, Ramp, warm_cosine
+from iecl.views.making import make_views
+from iecl.views.policies import POLICIES, ViewPlan, plain_share
+
+BACKBONE, EPOCHS, BATCH, SEEDS = "resnet10-w16", 1, 128, (0, 1, 2)
+HIDDEN, OUT, RATE, DECAY, POLICY = 512, 128, 1e-3, 1e-4, "simclr-small"
+KEEP = Ramp(start=0.9, end=0.99, shape="linear")
+SIZES = ["--set", f"method.hidden={HIDDEN}", "--set", f"method.out={OUT}"]
+KEEPS = ["--set", "method.keep={start=0.9, end=0.99, shape='linear'}"]
+PREDICTS = ["--set", "method.predictor_hidden=512"]
+OURS: Arms = {
+    "simclr": [*SIZES, "--set", "method.temperature=0.2"],
+    "moco-v2": [*SIZES, *KEEPS, "--set", "method.temperature=0.2", "--set", "method.queue=4096"],
+    "byol": [*SIZES, *KEEPS, *PREDICTS],
+    "simsiam": [*SIZES, *PREDICTS, "--set", "method.layers=3", "--set", "method.constant_predictor=false"],
+}
+ARMS: Arms = {f"{name}, {who}": words for name, words in OURS.items() for who in ("ours", "lightly")}
+
+
+class FromLightly(nn.Module):
+    """A method as lightly's examples put it together."""
+
+    def __init__(self, name: str, backbone: nn.Module) -> None:
+        from lightly import loss  # here: the study's own process needs no lightly
+        from lightly.models.modules import heads
+
+        super().__init__()
+        width = width_of(backbone)
+        self.name, self.backbone, self.slow = name, backbone, nn.ModuleList()
+        if name == "simclr":
+            self.head = heads.SimCLRProjectionHead(width, HIDDEN, OUT)
+            self.criterion = loss.NTXentLoss(temperature=0.2)
+        elif name == "moco-v2":
+            self.head = heads.MoCoProjectionHead(width, HIDDEN, OUT)
+            self.criterion = loss.NTXentLoss(temperature=0.2, memory_bank_size=(4096, OUT))
+        elif name == "byol":
+            self.head = heads.BYOLProjectionHead(width, HIDDEN, OUT)
+            self.predictor = heads.BYOLPredictionHead(OUT, HIDDEN, OUT)
+            self.criterion = loss.NegativeCosineSimilarity()
+        else:
+            self.head = heads.SimSiamProjectionHead(width, HIDDEN, OUT)
+            self.predictor = heads.SimSiamPredictionHead(OUT, 512, OUT)
+            self.criterion = loss.NegativeCosineSimilarity()
+        if name in ("moco-v2", "byol"):
+            self.slow = nn.ModuleList([deepcopy(backbone), deepcopy(self.head)]).requires_grad_(False)
+
+    def keys(self, x: Tensor) -> Tensor:
+        """Projections of the momentum copy."""
+        with torch.no_grad():
+            return self.slow[1](self.slow[0](x)).detach()
+
+    def forward(self, anchor: Tensor, query: Tensor) -> Tensor:
+        """The loss of two views."""
+        if self.name == "moco-v2":
+            return self.criterion(self.head(self.backbone(anchor)), self.keys(query))
+        z0, z1 = self.head(self.backbone(anchor)), self.head(self.backbone(query))
+        if self.name == "simclr":
+            return self.criterion(z0, z1)
+        t0, t1 = (self.keys(anchor), self.keys(query)) if self.name == "byol" else (z0.detach(), z1.detach())
+        return self.criterion(self.predictor(z0), t1) + self.criterion(self.predictor(z1), t0)
+
+    def follow(self, keep: float) -> None:
+        """Move the momentum copy."""
+        from lightly.models.utils import update_momentum
+
+        for fast, slow in zip((self.backbone, self.head), self.slow, strict=False):
+            update_momentum(fast, slow, m=keep)
+
+
+def theirs(data: str, name: str, seed: int) -> dict[str, Any]:
+    """Train lightly's modules and measure the backbone as `iecl evaluate knn` does."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    settings = resolve_data(DataSettings(name=data))
+    loader = Loader(open_source(settings, "pretrain"), batch=BATCH, seed=seed, workers=0)
+    method = FromLightly(name, make_backbone(BACKBONE, seed)).to(memory_format=torch.channels_last)
+    weights = [p for p in method.parameters() if p.requires_grad]
+    thick, thin = [p for p in weights if p.ndim > 1], [p for p in weights if p.ndim <= 1]
+    optimiser = torch.optim.AdamW([{"params": thick, "weight_decay": DECAY}, {"params": thin, "weight_decay": 0.0}])
+    steps, began = loader.steps * EPOCHS, time.monotonic()
+    for epoch in range(EPOCHS):
+        for number, batch in enumerate(loader.epoch(epoch)):
+            clock = Clock(seed, epoch * loader.steps + number, steps, epoch, EPOCHS)
+            for group in optimiser.param_groups:
+                group["lr"] = RATE * warm_cosine(clock, min(loader.steps, steps // 10))
+            where = {"size": settings.image_size, "mean": settings.mean, "std": settings.std}
+            views = make_views(batch, POLICIES[POLICY], ViewPlan(), seed=seed, epoch=epoch, **where)
+            full = [x.contiguous(memory_format=torch.channels_last) for x in views.full]
+            method(*full).backward()
+            optimiser.step()
+            optimiser.zero_grad()
+            method.follow(KEEP.at(clock))
+    seconds = time.monotonic() - began
+    share, look = plain_share(settings.image_size), torch.device("cpu")
+    bank, queries = (
+        extract(
+            method.backbone,
+            open_source(settings, split),
+            image_size=settings.image_size,
+            mean=settings.mean,
+            std=settings.std,
+            device=look,
+            share=share,
+        )
+        for split in ("train-part", "test")
+    )
+    return {"steps": steps, "images_per_second": round(steps * BATCH / seconds, 1), "knn": knn(bank, queries).top1}
+
+
+def main(data: str) -> None:
+    def cell(arm: str, seed: int) -> dict[str, Any]:
+        name, _, who = arm.partition(", ")
+        if who == "lightly":
+            return python("-m", "benchmarks.parity", data, name, str(seed))
+        with tempfile.TemporaryDirectory() as folder:
+            out = f"{folder}/run"
+            common = ["--data", data, "--method", name, "--backbone", BACKBONE, "--epochs", str(EPOCHS)]
+            common += ["--batch-size", str(BATCH), "--seed", str(seed), "--set", f"views.policy={POLICY}"]
+            common += [
+                "--set",
+                "optimiser.name=adamw",
+                "--set",
+                f"optimiser.rate={RATE}",
+                "--set",
+                "optimiser.warmup=1",
+            ]
+            row = pretrained(out, [*common, "--set", f"optimiser.weight_decay={DECAY}", *OURS[name]])
+            if "stopped" in row:
+                return row
+            kept = {key: row[key] for key in ("steps", "images_per_second")}
+            return kept | {"knn": iecl("evaluate", "knn", out, "--quiet").get("top1")}
+
+    question = "are our baselines as good as the same methods from lightly's modules?"
+    setting = f"CIFAR-10, {BACKBONE}, {EPOCHS} epoch, batch {BATCH}, AdamW {RATE:g}, {POLICY}"
+    study("parity", question, setting, ARMS, SEEDS, cell)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4:
+        print(json.dumps(theirs(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
+    else:
+        main(sys.argv[1])
