@@ -11,7 +11,6 @@ from torch.nn.functional import normalize
 
 import iecl
 from iecl.backbones.making import make_backbone
-from iecl.counter import Stream, key
 from iecl.data.loader import Loader
 from iecl.data.named import FACTS
 from iecl.data.opening import open_source
@@ -20,9 +19,8 @@ from iecl.estimators.coding_rate import coding_rate
 from iecl.losses.nt_xent import nt_xent
 from iecl.meters.embedding import neighbour_accuracy
 from iecl.parts.mlp import mlp
-from iecl.parts.reverse_gradient import reverse_gradient
 from iecl.views.making import make_plain, make_views
-from iecl.views.policies import POLICIES
+from iecl.views.policies import POLICIES, ViewPlan
 
 SEED, EPOCHS, BATCH, ENTROPY_WEIGHT = 0, 3, 100, 0.6
 LOOK = {"size": 16, "mean": FACTS["shapes"].mean, "std": FACTS["shapes"].std}
@@ -34,8 +32,8 @@ def main() -> None:
     source = open_source(DataSettings(name="shapes"), "test")  # the smaller split is enough here
     backbone = make_backbone("resnet10-w16", SEED)  # a narrow torchvision ResNet; any module will do
     projector = mlp(backbone.num_features, 256, 64)
-    block = iecl.CertifiedSAIB(image_size=16, budget=0.5)
-    optimiser = torch.optim.AdamW([*backbone.parameters(), *projector.parameters(), *block.parameters()], lr=2e-3)
+    optimiser = torch.optim.AdamW([*backbone.parameters(), *projector.parameters()], lr=2e-3)
+    block = iecl.attach_block(optimiser, image_size=16, budget=0.5, seed=SEED)  # it moves with every optimiser step
 
     def accuracy() -> float:
         backbone.eval()
@@ -47,9 +45,8 @@ def main() -> None:
     before = accuracy()
     for epoch in range(EPOCHS):
         for batch in Loader(source, batch=BATCH, seed=SEED).epoch(epoch):
-            views = make_views(batch, POLICIES["crop"], 2, **LOOK, seed=SEED, epoch=epoch)
-            noise = Stream(key(SEED, "block", epoch), views.positions)
-            query = reverse_gradient(block(views.full[1], noise))  # the block climbs the loss, within its budget
+            views = make_views(batch, POLICIES["crop"], ViewPlan(), **LOOK, seed=SEED, epoch=epoch)
+            query = block(views.full[1])  # the block climbs the loss, within its budget
             z_anchor, z_query = projector(backbone(views.full[0])), projector(backbone(query))
             contrast = nt_xent(z_anchor, z_query, temperature=0.2)
             rates = [coding_rate(normalize(z, dim=1)) for z in (z_anchor, z_query)]
@@ -57,7 +54,6 @@ def main() -> None:
             (contrast - ENTROPY_WEIGHT * entropy).backward()
             optimiser.step()
             optimiser.zero_grad()
-            block.after_step()  # back to the budget
         print(f"epoch {epoch + 1}: contrast {contrast.item():.3f}, entropy {entropy.item():.3f}")
     print(f"kNN {100 * before:.1f} % before, {100 * accuracy():.1f} % after")
 

@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from iecl.api import Run, embed, evaluate, export, load, pretrain
     from iecl.errors import UserError
+    from iecl.objective.attaching import attach_block
     from iecl.objective.wrapper import IECL
     from iecl.saib.block import SAIB
     from iecl.saib.certified import CertifiedSAIB
@@ -24,6 +25,7 @@ _HOMES = {
     "load": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.objective.wrapper",
+    "attach_block": "iecl.objective.attaching",
     "SAIB": "iecl.saib.block",
     "CertifiedSAIB": "iecl.saib.certified",
 }
@@ -35,6 +37,7 @@ __all__ = [
     "Run",
     "UserError",
     "__version__",
+    "attach_block",
     "embed",
     "evaluate",
     "export",
