@@ -32,6 +32,13 @@ def benchmarks_page() -> str:
     return "\n\n".join(parts)
 
 
+def study_part(name: str) -> str:
+    """The table of one study, to be included in a page that talks about it."""
+    (path,) = (RESULTS / name).glob("*.json")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return f"{rows_table(found['rows'])}\n\n{made_on(found)}\n"
+
+
 def results_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Median and quartiles by name."""
     rows = [

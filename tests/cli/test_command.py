@@ -11,7 +11,10 @@ import torch
 import torchvision
 from safetensors.torch import load_file
 
+from iecl.backbones.making import make_backbone
 from iecl.cli.command import VERBS, main
+from iecl.cli.describe import formula_of
+from iecl.methods import METHODS
 
 COMMON = ["--backbone", "resnet10-w16", "--epochs", "2", "--batch-size", "8", "--quiet"]
 
@@ -165,6 +168,40 @@ def test_a_run_describes_itself(finished: tuple[Path, Path], capsys: pytest.Capt
 def test_recipes_and_methods_describe_themselves(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", name]) == 0
     assert "temperature" in capsys.readouterr().out
+
+
+def test_a_method_describes_its_idea_formula_parts_and_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["describe", "barlow-twins", "--backbone", "resnet10-w16", "--image-size", "16"]
+    assert main([*words, "--json"]) == 0
+    shown = capsys.readouterr()
+    result = json.loads(shown.out.strip().splitlines()[-1])
+    cost = result["cost"]
+    assert (cost["backbone"], cost["image_size"]) == ("resnet10-w16", 16)
+    assert cost["parts"]["backbone"]["weights"] == sum(p.numel() for p in make_backbone("resnet10-w16").parameters())
+    assert cost["per_image"]["flops"] > 2 * cost["parts"]["projector"]["weights"]
+    assert "C = z_anchor' z_query / batch" in result["formula"]
+    for line in ("the cross-correlation of two views", "  C = z_anchor' z_query", "GFLOP per image", "  off_diagonal"):
+        assert line in shown.err
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_formula(name: str) -> None:
+    assert "loss = " in formula_of(METHODS[name].load())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ie-cl/paper", "--backbone", "resnet18"], "are for measuring a method"),
+        (["random", "--image-size", "4"], "pictures of 4 px are too small"),
+        (["random", "--backbone", "resnet81"], "did you mean resnet"),
+    ],
+)
+def test_a_method_cannot_be_measured_with_anything(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["describe", *words]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_module_is_the_command() -> None:

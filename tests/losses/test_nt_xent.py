@@ -105,3 +105,11 @@ def test_gradient_is_finite_at_collapse() -> None:
     z = torch.ones(4, 8, requires_grad=True)
     (gradient,) = torch.autograd.grad(nt_xent(z, torch.ones(4, 8), 0.1), z)
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
+def test_lightly_has_the_same_value(temperature: float) -> None:
+    lightly = pytest.importorskip("lightly.loss", reason="compares with lightly")
+    anchor, query = draw(0, 32, 16), draw(1, 32, 16)
+    expected = lightly.NTXentLoss(temperature=temperature)(anchor, query).item()
+    assert nt_xent(anchor, query, temperature).item() == pytest.approx(expected, rel=1e-5)

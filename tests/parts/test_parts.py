@@ -83,7 +83,13 @@ def test_an_mlp_has_a_norm_after_every_layer_but_the_last(layers: int, linears: 
     assert head(torch.randn(3, 4)).shape == (3, 2)
 
 
-def test_a_last_norm_has_no_shift_and_no_scale() -> None:
-    last = mlp(4, 8, 2, last_norm=True)[-1]
+@pytest.mark.parametrize("has_weights", [False, True])
+def test_a_last_norm_has_scale_and_shift_only_when_asked(has_weights: bool) -> None:
+    last = mlp(4, 8, 2, last_norm=True, last_affine=has_weights)[-1]
     assert isinstance(last, nn.BatchNorm1d)
-    assert not last.affine
+    assert last.affine == has_weights
+
+
+def test_gelu_takes_the_place_of_relu() -> None:
+    kinds = [type(part) for part in mlp(4, 8, 2, layers=3, norm=False, gelu=True)]
+    assert kinds == [nn.Linear, nn.GELU, nn.Linear, nn.GELU, nn.Linear]

@@ -27,6 +27,62 @@ def test_lars_with_a_zero_weight_takes_the_plain_step() -> None:
     assert w.tolist() == [[-0.5, -1.0]]
 
 
+def test_limited_lars_adds_the_norms_of_gradient_and_decay() -> None:
+    # |g| + 0.1 |w| = 1 + 0.5: q = 1e-3 * 5 / 1.5 = 0.00333333, divided by the rate of 1.
+    w = parameter(3, 4, gradient=(0.8, -0.6))
+    LARS([w], lr=1.0, momentum=0.0, trust=1e-3, weight_decay=0.1, is_limited=True).step()
+    expected = torch.tensor([[3 - 0.00333333 * 1.1, 4 + 0.00333333 * 0.2]], dtype=torch.float64)
+    assert torch.allclose(w.detach(), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("rate", [1e-4, 1e-3, 0.5, 2.0])
+def test_limited_lars_never_steps_further_than_sgd_nor_than_its_trust(rate: float) -> None:
+    w = parameter(3, 4, gradient=(0.8, -0.6))
+    LARS([w], lr=rate, momentum=0.0, trust=1e-3, is_limited=True).step()
+    moved = (w.detach() - torch.tensor([[3.0, 4.0]], dtype=torch.float64)).norm().item()
+    assert moved == pytest.approx(min(rate * 1.0, 1e-3 * 5))
+
+
+def test_limited_lars_with_a_zero_weight_takes_the_plain_step() -> None:
+    w = parameter(0, 0, gradient=(1, 2))
+    LARS([w], lr=2.0, momentum=0.0, is_limited=True).step()
+    assert w.tolist() == [[-2.0, -4.0]]
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_lars_agrees_with_a_slow_loop_over_many_steps(is_limited: bool) -> None:
+    noise = torch.Generator().manual_seed(0)
+    start = [torch.randn(3, 4, generator=noise, dtype=torch.float64) for _ in range(2)]
+    slopes = [[torch.randn(3, 4, generator=noise, dtype=torch.float64) for _ in start] for _ in range(6)]
+    fast = [nn.Parameter(w.clone()) for w in start]
+    optimiser = LARS(fast, lr=0.3, momentum=0.9, trust=0.05, weight_decay=0.2, is_limited=is_limited)
+    slow, past = [w.clone() for w in start], [torch.zeros(3, 4, dtype=torch.float64) for _ in start]
+    for number, gradients in enumerate(slopes):
+        rate = 0.3 / (number + 1)  # a schedule: the limit follows the rate of the moment
+        optimiser.param_groups[0]["lr"] = rate
+        for p, g in zip(fast, gradients, strict=True):
+            p.grad = g.clone()
+        optimiser.step()
+        for i, g in enumerate(gradients):
+            w, size = slow[i], float(slow[i].pow(2).sum()) ** 0.5
+            if is_limited:
+                q = 0.05 * size / (float(g.pow(2).sum()) ** 0.5 + 0.2 * size)
+                q = min(q / rate, 1.0)
+            else:
+                q = 0.05 * size / float((g + 0.2 * w).pow(2).sum()) ** 0.5
+            past[i] = 0.9 * past[i] + q * (g + 0.2 * w)
+            slow[i] = w - rate * past[i]
+    assert all(torch.allclose(p.detach(), w, atol=1e-12) for p, w in zip(fast, slow, strict=True))
+
+
+def test_the_limit_comes_from_the_settings_and_leaves_thin_weights_alone() -> None:
+    module = nn.Linear(2, 2)
+    made = make_optimiser(
+        [ParamGroup("weights", list(module.parameters()))], OptimiserSettings(name="lars", trust_limit=True), 0.1
+    )
+    assert [(g["is_limited"], g["adapt"]) for g in made.param_groups] == [(True, True), (True, False)]
+
+
 def test_lars_carries_its_momentum() -> None:
     w = parameter(3, 4, gradient=(0.8, -0.6))
     optimiser = LARS([{"params": [w], "adapt": False}], lr=1.0, momentum=0.5)

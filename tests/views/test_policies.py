@@ -63,6 +63,7 @@ def test_small_policies_never_blur(name: str) -> None:
         ("moco-v3", (0.4, 0.4, 0.2, 0.1), 0.2, [1.0, 0.1], [0.0, 0.2]),
         ("byol", (0.4, 0.4, 0.2, 0.1), 0.08, [1.0, 0.1], [0.0, 0.2]),
         ("byol-small", (0.4, 0.4, 0.2, 0.1), 0.08, [0.0, 0.0], [0.0, 0.2]),
+        ("solo-weak", (0.4, 0.4, 0.4, 0.1), 0.08, [0.5], [0.0]),
     ],
 )
 def test_policies_hold_the_published_numbers(
@@ -72,6 +73,20 @@ def test_policies_hold_the_published_numbers(
     assert {(p.brightness, p.contrast, p.saturation, p.hue) for p in row} == {colours}
     assert {(p.crop_low, p.crop_high, p.flip, p.jitter, p.grey) for p in row} == {(crop_low, 1.0, 0.5, 0.8, 0.2)}
     assert ([p.blur for p in row], [p.solarise for p in row]) == (blur, solarise)
+
+
+def test_w_mse_and_vicreg_have_their_own_numbers() -> None:
+    (w_mse,), (vicreg,) = POLICIES["w-mse"], POLICIES["vicreg-small"]
+    assert (w_mse.brightness, w_mse.contrast, w_mse.saturation, w_mse.hue) == (0.4, 0.4, 0.4, 0.1)
+    assert (w_mse.crop_low, w_mse.jitter, w_mse.grey, w_mse.blur, w_mse.solarise) == (0.2, 0.8, 0.1, 0.0, 0.0)
+    assert (vicreg.brightness, vicreg.contrast, vicreg.saturation, vicreg.hue) == (0.4, 0.4, 0.2, 0.1)
+    assert (vicreg.crop_low, vicreg.jitter, vicreg.grey, vicreg.blur, vicreg.solarise) == (0.2, 0.8, 0.2, 0.0, 0.1)
+
+
+def test_dino_treats_small_views_apart() -> None:
+    first, second, *small = POLICIES["dino"]
+    assert (first, second) == POLICIES["byol"]
+    assert [(policy.blur, policy.solarise) for policy in small] == [(0.5, 0.0)] * 8
 
 
 def test_a_plan_asks_for_two_views_unless_told_otherwise() -> None:

@@ -1,10 +1,13 @@
 """`iecl describe RUN|recipe|method`: everything about one of them."""
 
 import argparse
+import inspect
 import json
-from dataclasses import fields
+import textwrap
+from dataclasses import asdict, fields
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
 from iecl.errors import UserError, did_you_mean
@@ -13,15 +16,29 @@ from iecl.recipes import list_recipes
 from iecl.runs.directory import RunDirectory
 from iecl.settings import read_toml
 
+if TYPE_CHECKING:
+    from iecl.training.costing import Cost
+
+SIZE = 32
+"""Pixels on a side at which a method is measured, unless told otherwise."""
+LEAST_SIZE = 8
+"""Networks that halve the picture three times have nothing left below this."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One name."""
+    """One name, and with what a method is measured."""
     parser.add_argument("name", help="run directory, recipe, TOML file, or method")
+    parser.add_argument("--backbone", help="of a method: backbone to measure it with; default: that of a run")
+    parser.add_argument("--image-size", type=int, help=f"of a method: side of a view in pixels; default: {SIZE}")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Find out what the name is, and show it."""
     path = Path(args.name)
+    if args.name not in METHODS and (args.backbone or args.image_size):
+        raise UserError("a backbone and an image size are for measuring a method", where="iecl describe")
+    if args.image_size is not None and args.image_size < LEAST_SIZE:
+        raise UserError(f"pictures of {args.image_size} px are too small to measure with", where="--image-size")
     if RunDirectory(path).holds_run:
         return _describe_run(args, RunDirectory(path))
     recipes = list_recipes()
@@ -62,11 +79,17 @@ def _describe_recipe(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
-    """What a method is and each of its settings."""
+    """What a method is, what it costs, and each of its settings."""
+    from iecl.training.costing import cost_of
+
     host = HOSTS.get(args.name, args.name)
-    say(args, f"{args.name}: {METHODS[args.name].summary}", "settings, as --set method.NAME=VALUE:")
+    formula = formula_of(METHODS[args.name].load())
+    say(args, f"{args.name}: {METHODS[args.name].summary}", "", *(f"  {line}" for line in formula.splitlines()), "")
+    cost = cost_of(args.name, args.backbone or "auto", args.image_size or SIZE)
+    say(args, *_cost_lines(cost))
     declared = fields(METHODS[host].load().Settings)
-    width = max(len(f.name) for f in declared)
+    width = max((len(f.name) for f in declared), default=0)
+    say(args, "settings, as --set method.NAME=VALUE:" if declared else "it has no settings")
     say(args, *(f"  {f.name:<{width}}  {f.metadata['doc']} (default {f.default})" for f in declared))
     if args.name in HOSTS:
         say(
@@ -74,4 +97,45 @@ def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
             f"its host is {host}; [saib] and [objective] hold the rest: iecl describe {args.name}/paper",
         )
     documented = {f.name: {"doc": f.metadata["doc"], "default": str(f.default)} for f in declared}
-    return {"method": args.name, "host": host, "settings": json.loads(json.dumps(documented))}
+    found = {"method": args.name, "host": host, "formula": formula, "cost": asdict(cost)}
+    return found | {"settings": json.loads(json.dumps(documented))}
+
+
+def formula_of(cls: type) -> str:
+    """The lines under `formula:` in the docstring of a method.
+
+    >>> class Example:
+    ...     '''Words.
+    ...
+    ...     formula:
+    ...         loss = a
+    ...              + b
+    ...     '''
+    >>> print(formula_of(Example))
+    loss = a
+         + b
+    """
+    lines = iter((inspect.getdoc(cls) or "").splitlines())
+    for line in lines:
+        if line.startswith("formula:"):
+            block = takewhile(lambda below: not below.strip() or below.startswith(" "), lines)
+            return textwrap.dedent("\n".join(block)).strip("\n")
+    return ""
+
+
+def _cost_lines(cost: "Cost") -> list[str]:
+    width, image, step = max(map(len, cost.parts)), cost.per_image, cost.per_step
+    lines = [f"parts of a step with {cost.backbone} at {cost.image_size} px, as the default recipe has them:"]
+    for name, part in cost.parts.items():
+        moved = "" if part.trained == part.weights else f", {part.trained:,} of them trained"
+        stored = f", {part.stored:,} stored numbers" if part.stored else ""
+        lines.append(f"  {name:<{width}}  {part.weights:,} weights{moved}{stored}")
+    few, many = cost.images
+    return [
+        *lines,
+        f"cost of a step forward, from steps with {few} and {many} images:",
+        f"  {image.flops / 1e9:.3g} GFLOP per image and {step.flops / 1e9:.3g} per step, two for each multiply-add; "
+        "backward takes about twice as much again",
+        f"  {image.saved / 1e6:.3g} MB per image and {step.saved / 1e6:.3g} MB per step kept for the backward pass, "
+        "in 32-bit floats",
+    ]

@@ -4,7 +4,35 @@ from iecl.registry import Entry
 
 METHODS: dict[str, Entry] = {
     "ie-cl": Entry("iecl.objective.wrapper:IECL", "a momentum-contrast host behind an input block, with entropy terms"),
+    "simclr": Entry("iecl.methods.simclr:SimCLR", "match two views of an image among all other views of the batch"),
     "moco-v2": Entry("iecl.methods.moco_v2:MoCoV2", "match a momentum copy's key among the batch or a queue of keys"),
+    "moco-v3": Entry("iecl.methods.moco_v3:MoCoV3", "predict a momentum copy's key among the keys of a large batch"),
+    "byol": Entry("iecl.methods.byol:BYOL", "predict a momentum copy's projection of the other view, no negatives"),
+    "simsiam": Entry("iecl.methods.simsiam:SimSiam", "predict the own projection of the other view, held still"),
+    "swav": Entry("iecl.methods.swav:SwAV", "predict from each view the balanced cluster assignment of another"),
+    "nnclr": Entry("iecl.methods.nnclr:NNCLR", "contrast with the nearest past image in place of the view itself"),
+    "all4one": Entry("iecl.methods.all4one:All4One", "contrast neighbours, a transformer's summary of them, features"),
+    "matrix-ssl": Entry(
+        "iecl.methods.matrix_ssl:MatrixSSL", "cross-entropies between covariance matrices of two encoders"
+    ),
+    "w-mse": Entry("iecl.methods.w_mse:WMSE", "whiten the embeddings, then only pull views together"),
+    "deepcluster": Entry("iecl.methods.deepcluster:DeepCluster", "learn labels that k-means of the features made"),
+    "deepcluster-v2": Entry(
+        "iecl.methods.deepcluster_v2:DeepClusterV2", "predict clusters of the last epoch's projections"
+    ),
+    "minent": Entry("iecl.methods.minent:MinEnt", "move outputs to the other view's nearest one-hot vector"),
+    "light-moco": Entry("iecl.methods.light_moco:LightMoCo", "MoCo with part of the answer on the nearest negatives"),
+    "s3oc": Entry("iecl.methods.s3oc:S3OC", "cluster centres as layers, hard assignments as targets"),
+    "barlow-twins": Entry(
+        "iecl.methods.barlow_twins:BarlowTwins", "the cross-correlation of two views is to be the identity"
+    ),
+    "vicreg": Entry("iecl.methods.vicreg:VICReg", "match views while features vary, and vary apart"),
+    "dino": Entry("iecl.methods.dino:DINO", "match the centred, sharpened output of the own momentum copy"),
+    "viewmaker": Entry(
+        "iecl.methods.viewmaker:Viewmaker", "contrast views that a network makes as hard as its budget allows"
+    ),
+    "supervised": Entry("iecl.methods.supervised:Supervised", "cross-entropy with labels: the line to compare with"),
+    "random": Entry("iecl.methods.random:Random", "no training at all: the floor under every method"),
 }
 
 HOSTS: dict[str, str] = {"ie-cl": "moco-v2"}

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from iecl import parallel
+from iecl import counter, parallel
 from iecl.backbones.making import width_of
 from iecl.losses.info_nce import info_nce, info_nce_queue
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.parts.queue import Queue
+from iecl.parts.split_norm import in_random_order, split_norms
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
 from iecl.views.making import Views
@@ -31,11 +32,21 @@ class MoCoV2Settings(MethodSettings):
     symmetric: bool = setting(False, "also match the anchor's key to the query: twice the forward passes")
     queue: int = setting(4096, "past keys kept as negatives; 0: the other images of the batch", low=0)
     keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step")
+    norm_groups: int = setting(
+        0, "groups of the batch that batch norm treats apart, with keys in shuffled order; 0: plain batch norm", low=0
+    )
 
 
 @final
 class MoCoV2(Method):
-    """An online encoder with gradient, a momentum copy without, and InfoNCE between them."""
+    """An online encoder with gradient, a momentum copy without, and InfoNCE between them.
+
+    formula:
+        z = projector(backbone(anchor))                 with gradient
+        k = momentum copy of both, of the query         without
+        loss = mean of -log softmax(cos(z, keys) / temperature) at the own key
+        momentum copy <- keep * copy + (1 - keep) * online, after each optimiser step
+    """
 
     Settings = MoCoV2Settings
 
@@ -45,6 +56,9 @@ class MoCoV2(Method):
         self.projector = mlp(
             width_of(backbone), settings.hidden, settings.out, layers=settings.layers, norm=settings.norm
         )
+        if settings.norm_groups:
+            split_norms(settings.norm_groups, backbone, self.projector)
+            self.min_batch = 2 * settings.norm_groups
         self.momentum = MomentumCopy(backbone, self.projector)
         self.queue = Queue(settings.queue, settings.out) if settings.queue else None
         self.online = frozenset({"anchor", "query"} if settings.symmetric else {"anchor"})
@@ -54,8 +68,7 @@ class MoCoV2(Method):
         anchor, query = views.full[:2]
         h_anchor = self.backbone(anchor)
         z_anchor = self.projector(h_anchor)
-        k_query = parallel.gather(self.momentum(query))
-        # A key never carries gradient, so gathering it is plain; anchors stay on their process.
+        k_query = self._keys(query, clock, view=1)
         if not self.settings.symmetric:
             loss = self._contrast(z_anchor, k_query)
             self._remember(k_query)
@@ -65,10 +78,18 @@ class MoCoV2(Method):
             )
         h_query = self.backbone(query)  # one view at a time: batch norm sees one view, as in the paper
         z_query = self.projector(h_query)
-        k_anchor = parallel.gather(self.momentum(anchor))
+        k_anchor = self._keys(anchor, clock, view=0)
         loss = (self._contrast(z_anchor, k_query) + self._contrast(z_query, k_anchor)) / 2
         self._remember(torch.cat([k_query, k_anchor]))
         return Step({"contrast": loss}, torch.cat([h_anchor, h_query]), {"anchor": z_anchor, "query": z_query})
+
+    def _keys(self, x: Float[Tensor, "n 3 h w"], clock: Clock, view: int) -> Float[Tensor, "all out"]:
+        """Keys of a view over all processes; a key never carries gradient, and anchors stay on their process."""
+        if not self.settings.norm_groups:
+            return parallel.gather(self.momentum(x))
+        # Each key among other images than its anchor, or the statistics of their group would tell which key is right.
+        key = counter.key(clock.seed, "moco/shuffle", clock.step, view)
+        return parallel.gather(in_random_order(self.momentum, x, key))
 
     def _contrast(self, z: Float[Tensor, "n out"], keys: Float[Tensor, "all out"]) -> Float[Tensor, ""]:
         first = parallel.rank() * len(z)

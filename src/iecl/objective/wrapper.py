@@ -32,7 +32,15 @@ GROWS_WITH_WIDTH = frozenset({"coding-rate", "gaussian-logdet", "knn"})
 
 @final
 class IECL(Method):
-    """A host method with an input block (or none) and the terms of the objective."""
+    """A host method with an input block (or none) and the terms of the objective.
+
+    formula:
+        query' = block(query)
+        loss = host's loss(anchor, query')
+             - entropy_weight * H(online projections)
+             + kl_weight * KL(query' || anchor)
+             + encoder_weight * penalty(convolutions), or spectral norm by construction
+    """
 
     Settings = MethodSettings
 

@@ -6,9 +6,19 @@ from torch import nn
 
 
 def mlp(
-    width: int, hidden: int, out: int, *, layers: int = 2, norm: bool = True, last_norm: bool = False
+    width: int,
+    hidden: int,
+    out: int,
+    *,
+    layers: int = 2,
+    norm: bool = True,
+    last_norm: bool = False,
+    last_affine: bool = False,
+    gelu: bool = False,
 ) -> nn.Sequential:
-    """Linear layers with batch norm (if `norm`) and ReLU between them; `last_norm` ends with a norm without shift.
+    """Linear layers with batch norm (if `norm`) and ReLU between them.
+
+    `last_norm` ends with a batch norm, without scale and shift unless `last_affine`. `gelu` takes GELU for ReLU.
 
     >>> [type(layer).__name__ for layer in mlp(8, 16, 4)]
     ['Linear', 'BatchNorm1d', 'ReLU', 'Linear']
@@ -20,7 +30,7 @@ def mlp(
         has_norm = last_norm if is_last else norm
         parts.append(nn.Linear(narrow, wide, bias=not has_norm))  # a bias before a batch norm would be subtracted again
         if has_norm:
-            parts.append(nn.BatchNorm1d(wide, affine=not is_last))
+            parts.append(nn.BatchNorm1d(wide, affine=last_affine or not is_last))
         if not is_last:
-            parts.append(nn.ReLU(inplace=True))
+            parts.append(nn.GELU() if gelu else nn.ReLU(inplace=True))
     return nn.Sequential(*parts)

@@ -54,7 +54,7 @@ class SpectralScale(nn.Module):
 
 @full_precision
 def _bilinear(u: Tensor, matrix: Tensor, v: Tensor) -> Tensor:
-    """u' M v: with three digits, as autocast has it, the bound would be off by a percent."""
+    """The product u'Mv; with three digits, as autocast has it, the bound would be off by a percent."""
     return torch.dot(u, matrix @ v)
 
 

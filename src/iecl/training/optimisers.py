@@ -18,7 +18,7 @@ def make_optimiser(groups: Iterable[ParamGroup], settings: OptimiserSettings, ra
         return AdamW(rows, lr=rate, betas=(settings.momentum, settings.beta2), foreach=True)
     if settings.name == "sgd":
         return SGD(rows, lr=rate, momentum=settings.momentum, foreach=True)
-    return LARS(rows, lr=rate, momentum=settings.momentum, trust=settings.trust)
+    return LARS(rows, lr=rate, momentum=settings.momentum, trust=settings.trust, is_limited=settings.trust_limit)
 
 
 def forget(optimiser: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
@@ -49,14 +49,23 @@ class LARS(Optimizer):
 
     w <- w - rate * momentum(q (g + decay w)) with q = trust |w| / |g + decay w|, and q = 1 where a norm is zero: the
     form of MoCo-v3, Barlow Twins and VICReg. Groups with `adapt` False (biases, norms) take the plain step.
+
+    `is_limited` gives the form that solo-learn's CIFAR recipes take from NVIDIA's LARC: the norms of gradient and decay
+    are added, not those vectors, and no weight moves further than plain SGD would move it:
+    q = min(trust |w| / (|g| + decay |w|) / rate, 1).
     """
 
     def __init__(
-        self, params: Any, lr: float, momentum: float = 0.9, trust: float = 1e-3, weight_decay: float = 0.0
+        self,
+        params: Any,
+        lr: float,
+        momentum: float = 0.9,
+        trust: float = 1e-3,
+        weight_decay: float = 0.0,
+        is_limited: bool = False,
     ) -> None:
-        super().__init__(
-            params, {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": weight_decay, "adapt": True}
-        )
+        defaults = {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": weight_decay, "adapt": True}
+        super().__init__(params, defaults | {"is_limited": is_limited})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -71,12 +80,7 @@ class LARS(Optimizer):
         gradients = [p.grad for p in weights if p.grad is not None]
         pushes = list(torch._foreach_add(gradients, weights, alpha=group["weight_decay"]))
         if group["adapt"]:
-            sizes, steps = torch._foreach_norm(weights), torch._foreach_norm(pushes)
-            ratios = [
-                torch.where((size > 0) & (step > 0), group["trust"] * size / step, torch.ones_like(size))
-                for size, step in zip(sizes, steps, strict=True)
-            ]
-            torch._foreach_mul_(pushes, ratios)
+            torch._foreach_mul_(pushes, self._ratios(group, weights, gradients, pushes))
         for p in weights:
             if "momentum" not in self.state[p]:
                 self.state[p]["momentum"] = torch.zeros_like(p)
@@ -84,3 +88,24 @@ class LARS(Optimizer):
         torch._foreach_mul_(velocities, group["momentum"])
         torch._foreach_add_(velocities, pushes)
         torch._foreach_add_(weights, velocities, alpha=-group["lr"])
+
+    @staticmethod
+    def _ratios(
+        group: dict[str, Any], weights: list[Tensor], gradients: list[Tensor], pushes: list[Tensor]
+    ) -> list[Tensor]:
+        """The factor q of each weight."""
+        sizes, trust, decay = torch._foreach_norm(weights), group["trust"], group["weight_decay"]
+        if group["is_limited"]:
+            slopes = torch._foreach_norm(gradients)
+            lengths = [slope + decay * size for slope, size in zip(slopes, sizes, strict=True)]
+            ratios = [
+                (trust * size / length / group["lr"]).clamp(max=1.0)
+                for size, length in zip(sizes, lengths, strict=True)
+            ]
+        else:
+            lengths = list(torch._foreach_norm(pushes))
+            ratios = [trust * size / length for size, length in zip(sizes, lengths, strict=True)]
+        return [
+            torch.where((size > 0) & (length > 0), ratio, torch.ones_like(ratio))
+            for size, length, ratio in zip(sizes, lengths, ratios, strict=True)
+        ]

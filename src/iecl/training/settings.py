@@ -24,6 +24,7 @@ class OptimiserSettings:
     momentum: float = setting(0.9, "momentum of SGD and LARS, first beta of AdamW", low=0, high=1)
     beta2: float = setting(0.999, "second beta of AdamW", low=0, high=1)
     trust: float = setting(1e-3, "LARS: share of a weight's norm that a step may move", above=0)
+    trust_limit: bool = setting(False, "LARS: never a longer step than SGD's, as in solo-learn's CIFAR recipes")
     warmup: float = setting(0.0, "epochs of linear warm-up, at most a tenth of the run", low=0)
     floor: float = setting(0.0, "share of the peak rate that is left at the end", low=0, high=1)
     clip: float = setting(0.0, "largest norm of the whole gradient; 0: no limit", low=0)

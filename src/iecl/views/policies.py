@@ -61,6 +61,14 @@ POLICIES: dict[str, tuple[Policy, ...]] = {
     "byol": _BYOL_PAIR,
     # solo-learn's CIFAR recipes of BYOL: no blur, solarisation stays.
     "byol-small": (_BYOL, replace(_BYOL, solarise=0.2)),
+    # Ermolov et al. 2021 (W-MSE), as their training script has it: less grey, no blur. There colours come before crops.
+    "w-mse": (replace(_HALF_STRENGTH, crop_low=0.2, grey=0.1),),
+    # solo-learn's CIFAR recipe of VICReg: both views alike, crops keep a fifth, some solarisation.
+    "vicreg-small": (replace(_BYOL, crop_low=0.2, solarise=0.1),),
+    # Caron et al. 2021 (DINO): BYOL's pair for the full views, and a third kind for up to eight small ones.
+    "dino": (*_BYOL_PAIR, *[replace(_BYOL, blur=0.5)] * 8),
+    # solo-learn's CIFAR recipes of SimSiam and MoCo-v2+ (symmetric_weak.yaml): SimCLR's small set, with blur.
+    "solo-weak": (replace(_HALF_STRENGTH, blur=0.5),),
     # The augmentation of supervised ImageNet training.
     "crop": (_CROP,),
     # No augmentation: every view is the picture.

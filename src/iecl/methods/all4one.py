@@ -1,0 +1,138 @@
+"""All4One: contrast neighbours, what a transformer makes of them, and single features (Estepa et al. 2023)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from iecl import parallel
+from iecl.backbones.making import width_of
+from iecl.losses.feature_redundancy import feature_redundancy
+from iecl.losses.info_nce import info_nce
+from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step
+from iecl.parts.mlp import mlp
+from iecl.parts.momentum_copy import MomentumCopy
+from iecl.parts.nearest_rows import nearest_rows
+from iecl.parts.queue import Queue
+from iecl.parts.sequence_summary import SequenceSummary
+from iecl.schedule import Clock, Ramp
+from iecl.settings import setting
+from iecl.views.making import Views
+
+
+@dataclass(frozen=True, kw_only=True)
+class All4OneSettings(MethodSettings):
+    """Heads, transformer, store of past keys, and the weight of each term."""
+
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
+    out: int = setting(256, "length of a projection, a multiple of `heads`", low=2)
+    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    predictor_hidden: int = setting(4096, "width of the hidden layer of both predictors", low=1)
+    neighbours: int = setting(5, "past keys that are summarised", low=2)
+    transformer_layers: int = setting(3, "layers of the transformer", low=1)
+    heads: int = setting(8, "attention heads of the transformer", low=1)
+    transformer_rate: float = setting(0.0, "the transformer's own peak learning rate; 0: the optimiser's", low=0)
+    temperature: float = setting(0.2, "divides the cosines of the neighbour term", above=0)
+    centroid_temperature: float = setting(0.1, "divides the cosines of the centroid term", above=0)
+    neighbour_weight: float = setting(0.5, "weight of the neighbour term", low=0)
+    centroid_weight: float = setting(0.5, "weight of the centroid term", low=0)
+    feature_weight: float = setting(0.5, "weight of the feature term", low=0)
+    queue: int = setting(98304, "past keys among which neighbours are sought", low=2)
+    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step")
+
+
+@final
+class All4One(Method):
+    """Three terms on two views; all targets come from a momentum copy and its past keys.
+
+    formula:
+        z = projector(backbone(view)),  k = momentum copy of it,  near = past keys nearest to k
+        neighbour: near[0] of one view finds predictor(z) of the other, as in NNCLR
+        centroid: transformer(near) of one view finds transformer(second predictor(z), near[:-1]) of the other
+        feature: 5 (root of mean (C_ii - 1)^2 + root of mean C_ij^2), C = correlations of z and the other view's k
+        loss = half of each;  queue <- k anchor, after the loss
+    """
+
+    Settings = All4OneSettings
+
+    def __init__(self, backbone: nn.Module, settings: All4OneSettings) -> None:
+        super().__init__()
+        self.backbone, self.settings, out = backbone, settings, settings.out
+        self.projector = mlp(
+            width_of(backbone), settings.hidden, out, layers=settings.layers, last_norm=True, last_affine=True
+        )
+        self.predictor = mlp(out, settings.predictor_hidden, out)
+        self.centroid_predictor = mlp(out, settings.predictor_hidden, out)
+        self.summary = SequenceSummary(
+            out, settings.neighbours, layers=settings.transformer_layers, heads=settings.heads
+        )
+        self.momentum = MomentumCopy(backbone, self.projector)
+        self.queue = Queue(settings.queue, out)
+
+    def step(self, views: Views, clock: Clock) -> Step:
+        """Neighbours of one view's key against the other view's prediction, three times over."""
+        anchor, query = views.full[:2]
+        h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
+        z_anchor, z_query = (self.projector(x) for x in h)
+        k_anchor, k_query = (normalize(self.momentum(x), dim=1) for x in (anchor, query))
+        past = self.queue.read()  # before the batch enters, or each image would be its own neighbour
+        near_anchor, near_query = (nearest_rows(k, past, self.settings.neighbours) for k in (k_anchor, k_query))
+        neighbour = self._neighbour(near_anchor, z_query) + self._neighbour(near_query, z_anchor)
+        c_anchor, s_anchor = self._summaries(near_anchor, z_anchor)
+        c_query, s_query = self._summaries(near_query, z_query)
+        centroid = self._centroid(c_anchor, s_query) + self._centroid(c_query, s_anchor)
+        feature = feature_redundancy(*(parallel.gather(x) for x in (z_anchor, z_query, k_anchor, k_query)))
+        self.queue.push(parallel.gather(k_anchor))
+        losses = {
+            "neighbour": self.settings.neighbour_weight * neighbour / 2,
+            "centroid": self.settings.centroid_weight * centroid / 2,
+            "feature": self.settings.feature_weight * feature,
+        }
+        return Step(losses, torch.cat(h), {"anchor": z_anchor, "query": z_query})
+
+    def _neighbour(self, near: Float[Tensor, "n near out"], z: Float[Tensor, "n out"]) -> Float[Tensor, ""]:
+        """NNCLR's contrast: find the prediction of the other view by the nearest past key."""
+        return _contrast(near[:, 0], self.predictor(z), self.settings.temperature)
+
+    def _summaries(
+        self, near: Float[Tensor, "n near out"], z: Float[Tensor, "n out"]
+    ) -> tuple[Float[Tensor, "n out"], Float[Tensor, "n out"]]:
+        """The centroid of the neighbours, and the own prediction with all neighbours but the farthest."""
+        own = torch.cat([self.centroid_predictor(z)[:, None], near[:, :-1]], dim=1)
+        return self.summary(near), self.summary(own)
+
+    def _centroid(self, centroids: Float[Tensor, "n out"], own: Float[Tensor, "n out"]) -> Float[Tensor, ""]:
+        """Find the summary of the other view by the centroid of this one."""
+        return _contrast(centroids, own, self.settings.centroid_temperature)
+
+    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
+        """The online projection of a view, before the predictors."""
+        z: Tensor = self.projector(self.backbone(x))
+        return z
+
+    def encoder(self) -> nn.Module:
+        """The online backbone."""
+        return self.backbone
+
+    def after_step(self, clock: Clock) -> None:
+        """Move the momentum copy, once the optimiser has moved the online network."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))
+
+    def param_groups(self) -> Iterable[ParamGroup]:
+        """The transformer apart: it may have a rate of its own."""
+        own = list(self.summary.parameters())
+        taken = {id(p) for p in own}
+        rest = [p for p in self.parameters() if p.requires_grad and id(p) not in taken]
+        return [
+            ParamGroup("weights", rest),
+            ParamGroup("transformer", own, rate=self.settings.transformer_rate or None),
+        ]
+
+
+def _contrast(rows: Tensor, answers: Tensor, temperature: float) -> Tensor:
+    """Rows of this process against the answers of all, which carry gradient."""
+    return info_nce(rows, parallel.gather(answers), temperature, first=parallel.rank() * len(rows))

@@ -1,0 +1,77 @@
+"""Barlow Twins: make the cross-correlation of the features of two views the identity (Zbontar et al. 2021)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from iecl import parallel
+from iecl.backbones.making import width_of
+from iecl.losses.cross_correlation import barlow_twins
+from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step
+from iecl.parts.mlp import mlp
+from iecl.schedule import Clock
+from iecl.settings import setting
+from iecl.views.making import Views
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarlowTwinsSettings(MethodSettings):
+    """Redundancy reduction; a wide projection is part of the method."""
+
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
+    out: int = setting(2048, "length of a projection", low=2)
+    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    off_diagonal: float = setting(0.0051, "weight of the squared correlations of different features", low=0)
+    scale: float = setting(1.0, "multiplies the loss, which starts near the length of a projection", above=0)
+    thin_rate: float = setting(0.0, "peak learning rate of biases and norms; 0: the optimiser's own", low=0)
+
+
+@final
+class BarlowTwins(Method):
+    """Each feature agrees with itself over the views and with no other feature.
+
+    formula:
+        z = projector(backbone(view)), standardised over the batch
+        C = z_anchor' z_query / batch
+        loss = scale * (sum_i (C_ii - 1)^2 + off_diagonal * sum_{i != j} C_ij^2)
+    """
+
+    Settings = BarlowTwinsSettings
+
+    def __init__(self, backbone: nn.Module, settings: BarlowTwinsSettings) -> None:
+        super().__init__()
+        self.backbone, self.settings = backbone, settings
+        self.projector = mlp(width_of(backbone), settings.hidden, settings.out, layers=settings.layers)
+
+    def step(self, views: Views, clock: Clock) -> Step:
+        """Correlate the views over the images of all processes."""
+        h_anchor, h_query = (self.backbone(view) for view in views.full[:2])
+        z_anchor, z_query = self.projector(h_anchor), self.projector(h_query)
+        # Gathered with gradient before the statistics: summing C over processes instead would lose gradient.
+        own, others = barlow_twins(parallel.gather(z_anchor), parallel.gather(z_query))
+        losses = {
+            "invariance": self.settings.scale * own,
+            "redundancy": self.settings.scale * self.settings.off_diagonal * others,
+        }
+        return Step(losses, torch.cat([h_anchor, h_query]), {"anchor": z_anchor, "query": z_query})
+
+    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
+        """The projection of a view."""
+        z: Tensor = self.projector(self.backbone(x))
+        return z
+
+    def encoder(self) -> nn.Module:
+        """The backbone."""
+        return self.backbone
+
+    def param_groups(self) -> Iterable[ParamGroup]:
+        """One group, or two where biases and norms have a rate of their own, as in the authors' code."""
+        weights = [p for p in self.parameters() if p.requires_grad]
+        if not self.settings.thin_rate:
+            return [ParamGroup("weights", weights)]
+        thick, thin = ([p for p in weights if (p.ndim > 1) == is_thick] for is_thick in (True, False))
+        return [ParamGroup("weights", thick), ParamGroup("biases", thin, rate=self.settings.thin_rate)]

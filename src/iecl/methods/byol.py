@@ -1,0 +1,71 @@
+"""BYOL: predict a momentum copy's projection of the other view, without negatives (Grill et al. 2020)."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from iecl.backbones.making import width_of
+from iecl.losses.prediction import unit_distance
+from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.parts.mlp import mlp
+from iecl.parts.momentum_copy import MomentumCopy
+from iecl.schedule import Clock, Ramp
+from iecl.settings import setting
+from iecl.views.making import Views
+
+
+@dataclass(frozen=True, kw_only=True)
+class BYOLSettings(MethodSettings):
+    """Projector, predictor and the pace of the momentum copy."""
+
+    hidden: int = setting(4096, "width of the projector's hidden layer", low=1)
+    out: int = setting(256, "length of a projection", low=1)
+    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1)
+    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step")
+
+
+@final
+class BYOL(Method):
+    """Online encoder, projector and predictor; a slow copy of encoder and projector gives the targets.
+
+    formula:
+        p = predictor(projector(backbone(view)))        with gradient
+        k = momentum copy of projector(backbone(view))  without
+        loss = mean of 2 - 2 cos(p anchor, k query)
+             + mean of 2 - 2 cos(p query, k anchor)
+        momentum copy <- keep * copy + (1 - keep) * online, after each optimiser step
+    """
+
+    Settings = BYOLSettings
+
+    def __init__(self, backbone: nn.Module, settings: BYOLSettings) -> None:
+        super().__init__()
+        self.backbone, self.settings = backbone, settings
+        self.projector = mlp(width_of(backbone), settings.hidden, settings.out)
+        self.predictor = mlp(settings.out, settings.predictor_hidden, settings.out)
+        self.momentum = MomentumCopy(backbone, self.projector)
+
+    def step(self, views: Views, clock: Clock) -> Step:
+        """Each view predicts the copy's projection of the other one; the sum of both, not their mean."""
+        anchor, query = views.full[:2]
+        h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
+        z_anchor, z_query = (self.projector(x) for x in h)
+        p_anchor, p_query = self.predictor(z_anchor), self.predictor(z_query)
+        loss = unit_distance(p_anchor, self.momentum(query)) + unit_distance(p_query, self.momentum(anchor))
+        return Step({"prediction": loss}, torch.cat(h), {"anchor": z_anchor, "query": z_query})
+
+    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
+        """The online projection of a view, before the predictor."""
+        z: Tensor = self.projector(self.backbone(x))
+        return z
+
+    def encoder(self) -> nn.Module:
+        """The online backbone."""
+        return self.backbone
+
+    def after_step(self, clock: Clock) -> None:
+        """Move the momentum copy, once the optimiser has moved the online network."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))

@@ -1,0 +1,114 @@
+"""DINO: a student matches the centred, sharpened output of its own momentum copy (Caron et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from iecl import parallel
+from iecl.backbones.making import width_of
+from iecl.losses.self_distillation import self_distillation
+from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.parts.mlp import mlp
+from iecl.parts.momentum_copy import MomentumCopy
+from iecl.parts.multi_crop import encode_views
+from iecl.parts.prototypes import Directions
+from iecl.schedule import Clock, Ramp
+from iecl.settings import setting
+from iecl.views.making import Views
+from iecl.views.policies import ViewPlan
+
+LEAST_CROP = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class DINOSettings(MethodSettings):
+    """Self-distillation; a loss that stays at log(prototypes) wants a lower teacher temperature."""
+
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
+    out: int = setting(256, "length of a projection, before the last layer", low=1)
+    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    norm: bool = setting(False, "batch norm in the projector's hidden layers")
+    prototypes: int = setting(65536, "outputs of the last layer", low=2)
+    temperature: float = setting(0.1, "divides the student's cosines", above=0)
+    teacher_temperature: float = setting(0.04, "divides the teacher's centred cosines", above=0)
+    teacher_start: float = setting(0.04, "teacher temperature in the first epoch of its warm-up", above=0)
+    teacher_warmup: int = setting(0, "epochs over which the teacher temperature changes; 0: it does not", low=0)
+    centre_keep: float = setting(0.9, "share of the centre kept at each step", low=0, high=1)
+    keep: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the teacher kept at each step")
+    freeze_epochs: int = setting(1, "first epochs in which the last layer does not move", low=0)
+    small: int = setting(0, "small views, which only the student sees", low=0)
+    crop_split: float = setting(0.14, "with small views: share of the area that parts their crops", above=0.05, high=1)
+
+
+@final
+class DINO(Method):
+    """A student with gradient, a teacher that is its momentum copy, and a running mean of the teacher's output.
+
+    formula:
+        s = last(projector(backbone(view)));  t = momentum copy of all three, of the full views
+        loss = mean over full views and other views of
+               -sum softmax((t - centre) / teacher_temperature) * log softmax(s / temperature)
+        centre <- centre_keep * centre + (1 - centre_keep) * mean t
+    """
+
+    Settings = DINOSettings
+    centre: Tensor
+
+    def __init__(self, backbone: nn.Module, settings: DINOSettings) -> None:
+        super().__init__()
+        self.backbone, self.settings = backbone, settings
+        self.projector = mlp(
+            width_of(backbone), settings.hidden, settings.out, layers=settings.layers, norm=settings.norm, gelu=True
+        )
+        self.last = Directions(settings.prototypes, settings.out)
+        self.teacher = MomentumCopy(backbone, self.projector, self.last)
+        self.register_buffer("centre", torch.zeros(settings.prototypes))
+        if settings.small:
+            split = settings.crop_split
+            self.views = ViewPlan(small=settings.small, full_crop=(split, 1.0), small_crop=(LEAST_CROP, split))
+
+    def step(self, views: Views, clock: Clock) -> Step:
+        """Cross-entropy of every student view to the teacher's other full views; then the centre moves."""
+        n = len(views.positions)
+        h = encode_views(self.backbone, views)
+        z = self.projector(h)
+        students = self.last(z).unflatten(0, (-1, n))
+        teachers = self.teacher(torch.cat(views.full))
+        loss = self_distillation(
+            students,
+            teachers.unflatten(0, (-1, n)),
+            self.centre.clone(),
+            self.settings.temperature,
+            self.teacher_temperature(clock),
+        )
+        self.centre.lerp_(parallel.average(teachers.float().mean(0)), 1 - self.settings.centre_keep)
+        return Step({"distill": loss}, h[: 2 * n], {"anchor": z[:n], "query": z[n : 2 * n]})
+
+    def teacher_temperature(self, clock: Clock) -> float:
+        """Linear over the epochs of the warm-up, from the start value to the final one."""
+        settings = self.settings
+        if clock.epoch >= settings.teacher_warmup:
+            return settings.teacher_temperature
+        way = clock.epoch / max(1, settings.teacher_warmup - 1)
+        return settings.teacher_start + (settings.teacher_temperature - settings.teacher_start) * way
+
+    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
+        """The student's projection, before the last layer."""
+        z: Tensor = self.projector(self.backbone(x))
+        return z
+
+    def encoder(self) -> nn.Module:
+        """The student's backbone."""
+        return self.backbone
+
+    def after_backward(self, clock: Clock) -> None:
+        """Hold the last layer still at first, while there is little to distill."""
+        if clock.epoch < self.settings.freeze_epochs:
+            self.last.weight.grad = None
+
+    def after_step(self, clock: Clock) -> None:
+        """Move the teacher, once the optimiser has moved the student."""
+        self.teacher.follow(self.backbone, self.projector, self.last, keep=self.settings.keep.at(clock))

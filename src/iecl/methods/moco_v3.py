@@ -1,0 +1,79 @@
+"""MoCo-v3: predict the momentum copy's key of the other view among the keys of a large batch (Chen et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from iecl import parallel
+from iecl.backbones.making import width_of
+from iecl.losses.scaled_info_nce import scaled_info_nce
+from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.parts.mlp import mlp
+from iecl.parts.momentum_copy import MomentumCopy
+from iecl.schedule import Clock, Ramp
+from iecl.settings import setting
+from iecl.views.making import Views
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoCoV3Settings(MethodSettings):
+    """Projector, predictor, temperature and the pace of the momentum copy."""
+
+    hidden: int = setting(4096, "width of the projector's hidden layers", low=1)
+    out: int = setting(256, "length of a projection", low=1)
+    layers: int = setting(2, "linear layers of the projector: 2 for a ResNet, 3 for a ViT", low=1, high=4)
+    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1)
+    predictor_norm: bool = setting(False, "batch norm after the predictor's last layer, as for a ViT")
+    temperature: float = setting(0.2, "divides the cosines; the loss is multiplied by twice this", above=0)
+    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step")
+
+
+@final
+class MoCoV3(Method):
+    """Symmetric contrast without a queue: the other images of the batch, over all processes, are the negatives.
+
+    formula:
+        p = predictor(projector(backbone(view)))        with gradient
+        k = momentum copy of projector(backbone(view))  without
+        contrast(p, k) = 2 temperature * mean of -log softmax(cos(p, keys) / temperature) at the own key
+        loss = contrast(p anchor, k query) + contrast(p query, k anchor)
+        momentum copy <- keep * copy + (1 - keep) * online, after each optimiser step
+    """
+
+    Settings = MoCoV3Settings
+
+    def __init__(self, backbone: nn.Module, settings: MoCoV3Settings) -> None:
+        super().__init__()
+        self.backbone, self.settings = backbone, settings
+        self.projector = mlp(width_of(backbone), settings.hidden, settings.out, layers=settings.layers, last_norm=True)
+        self.predictor = mlp(settings.out, settings.predictor_hidden, settings.out, last_norm=settings.predictor_norm)
+        self.momentum = MomentumCopy(backbone, self.projector)
+
+    def step(self, views: Views, clock: Clock) -> Step:
+        """`ctr(q_anchor, k_query) + ctr(q_query, k_anchor)`: the sum, and each times 2t."""
+        anchor, query = views.full[:2]
+        h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
+        z_anchor, z_query = (self.projector(x) for x in h)
+        loss = self._contrast(z_anchor, query) + self._contrast(z_query, anchor)
+        return Step({"contrast": loss}, torch.cat(h), {"anchor": z_anchor, "query": z_query})
+
+    def _contrast(self, z: Float[Tensor, "n out"], other: Float[Tensor, "n 3 h w"]) -> Float[Tensor, ""]:
+        """A key never carries gradient, so gathering it is plain; predictions stay on their process."""
+        keys = parallel.gather(self.momentum(other))
+        return scaled_info_nce(self.predictor(z), keys, self.settings.temperature, first=parallel.rank() * len(z))
+
+    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
+        """The online projection of a view, before the predictor."""
+        z: Tensor = self.projector(self.backbone(x))
+        return z
+
+    def encoder(self) -> nn.Module:
+        """The online backbone."""
+        return self.backbone
+
+    def after_step(self, clock: Clock) -> None:
+        """Move the momentum copy, once the optimiser has moved the online network."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))

@@ -1,0 +1,73 @@
+"""SimSiam: predict the own projection of the other view, held still (Chen and He 2021)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from iecl.backbones.making import width_of
+from iecl.losses.prediction import negative_cosine
+from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step
+from iecl.parts.mlp import mlp
+from iecl.schedule import Clock
+from iecl.settings import setting
+from iecl.views.making import Views
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimSiamSettings(MethodSettings):
+    """Projector and predictor."""
+
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
+    out: int = setting(2048, "length of a projection", low=1)
+    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    predictor_hidden: int = setting(512, "width of the predictor's hidden layer, a bottleneck", low=1)
+    constant_predictor: bool = setting(True, "the predictor keeps its peak rate, without warm-up and cosine")
+
+
+@final
+class SimSiam(Method):
+    """One encoder and projector for both views; only the predictor's side of each pair receives gradient.
+
+    formula:
+        z = projector(backbone(view)),  p = predictor(z)
+        loss = - mean of cos(p anchor, z query held still) / 2
+               - mean of cos(p query, z anchor held still) / 2
+    """
+
+    Settings = SimSiamSettings
+
+    def __init__(self, backbone: nn.Module, settings: SimSiamSettings) -> None:
+        super().__init__()
+        self.backbone, self.settings = backbone, settings
+        self.projector = mlp(width_of(backbone), settings.hidden, settings.out, layers=settings.layers, last_norm=True)
+        self.predictor = mlp(settings.out, settings.predictor_hidden, settings.out)
+
+    def step(self, views: Views, clock: Clock) -> Step:
+        """Mean of both directions; the loss holds its targets still."""
+        h = [self.backbone(x) for x in views.full[:2]]  # one view at a time: batch norm sees one view
+        z_anchor, z_query = (self.projector(x) for x in h)
+        p_anchor, p_query = self.predictor(z_anchor), self.predictor(z_query)
+        loss = (negative_cosine(p_anchor, z_query) + negative_cosine(p_query, z_anchor)) / 2
+        return Step({"prediction": loss}, torch.cat(h), {"anchor": z_anchor, "query": z_query})
+
+    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
+        """The projection of a view, before the predictor."""
+        z: Tensor = self.projector(self.backbone(x))
+        return z
+
+    def encoder(self) -> nn.Module:
+        """The backbone."""
+        return self.backbone
+
+    def param_groups(self) -> Iterable[ParamGroup]:
+        """The predictor apart: it must keep up with projections that change, also late in a run."""
+        encoder = [p for part in (self.backbone, self.projector) for p in part.parameters() if p.requires_grad]
+        predictor = list(self.predictor.parameters())
+        return [
+            ParamGroup("weights", encoder),
+            ParamGroup("predictor", predictor, is_constant=self.settings.constant_predictor),
+        ]

@@ -1,0 +1,40 @@
+"""A small transformer that reads a short sequence of vectors and gives one vector: what it makes of the first."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from iecl.errors import UserError
+
+
+class SequenceSummary(nn.Module):
+    """Attention over `length` vectors with sinusoidal places, without dropout.
+
+    Dropout would draw from torch's own generator, whose history a resumed run does not have.
+    """
+
+    places: Tensor
+
+    def __init__(self, width: int, length: int, *, layers: int, heads: int) -> None:
+        super().__init__()
+        if width % heads:
+            raise UserError(
+                f"vectors of {width} cannot be shared by {heads} attention heads",
+                where="method.out",
+                do=f"use a multiple of {heads}",
+            )
+        layer = nn.TransformerEncoderLayer(width, heads, dim_feedforward=2 * width, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.register_buffer("places", _sinusoids(length, width), persistent=False)
+
+    def forward(self, x: Float[Tensor, "n length width"]) -> Float[Tensor, "n width"]:
+        """The first vector, after it has looked at all."""
+        read: Tensor = self.layers(x + self.places)
+        return read[:, 0]
+
+
+def _sinusoids(length: int, width: int) -> Tensor:
+    """Sines and cosines of the place at geometrically falling rates (Vaswani et al. 2017)."""
+    rates = 10000.0 ** (-torch.arange(0, width, 2) / width)
+    angles = torch.arange(length)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width]

@@ -1,0 +1,96 @@
+"""Batch norm in groups: one device normalises as several would, each with its own part of the batch.
+
+In momentum contrast an image and its key should not share their batch companions, or the encoder finds the right key by
+the statistics it was normalised with. Several devices mend this by exchanging images before they encode keys (He et al.
+2020, section 3.3). On one device both parts are needed: groups here, and keys encoded `in_random_order`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from iecl import counter
+from iecl.errors import UserError
+
+
+class SplitNorm(_BatchNorm):
+    """Batch norm whose training statistics are those of `groups` equal parts of the batch, one after the other.
+
+    Weights and running statistics are stored as in torch's batch norm; each running statistic moves to the mean of the
+    groups. In evaluation it is torch's batch norm.
+    """
+
+    groups: int
+
+    @classmethod
+    def like(cls, norm: _BatchNorm, groups: int) -> "SplitNorm":
+        """The same norm, with its very weights, in groups."""
+        made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        made._parameters, made._buffers, made.training = norm._parameters, norm._buffers, norm.training
+        made.groups = groups
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise each group by itself in training."""
+        if not self.training:
+            return super().forward(x)
+        if len(x) % self.groups:
+            raise UserError(
+                f"{len(x)} images in each process cannot be cut into {self.groups} equal groups",
+                where="method.norm_groups",
+                do="use a training.batch that is a multiple of it",
+            )
+        if self.running_mean is None or self.running_var is None:
+            return torch.cat([self._normalise(part, None, None, 0.0) for part in x.chunk(self.groups)])
+        share = self._next_share()
+        means, variances = (r.repeat(self.groups, 1) for r in (self.running_mean, self.running_var))
+        parts = zip(x.chunk(self.groups), means, variances, strict=True)
+        made = torch.cat([self._normalise(part, mean, variance, share) for part, mean, variance in parts])
+        self.running_mean.copy_(means.mean(0))
+        self.running_var.copy_(variances.mean(0))
+        return made
+
+    def _normalise(self, part: Tensor, mean: Tensor | None, variance: Tensor | None, share: float) -> Tensor:
+        return batch_norm(part, mean, variance, self.weight, self.bias, True, share, self.eps)
+
+    def _next_share(self) -> float:
+        """By how much running statistics move now; without a momentum they are the mean of all batches so far."""
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+
+    def _check_input_dim(self, input: Tensor) -> None:  # torch's name
+        """Any number of dimensions: one class stands for BatchNorm1d and BatchNorm2d."""
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"{self.num_features}, groups={self.groups}"
+
+
+def split_norms(groups: int, *modules: nn.Module) -> None:
+    """Replace every batch norm in the modules by one in `groups`; names and values of the weights stay.
+
+    A batch norm that is itself one of the modules cannot be replaced; give its parent.
+    """
+    found = 0
+    for module in modules:
+        for parent in list(module.modules()):
+            for name, child in list(parent.named_children()):
+                if isinstance(child, _BatchNorm):
+                    setattr(parent, name, SplitNorm.like(child, groups))
+                    found += 1
+    if not found:
+        raise UserError(
+            "the network has no batch norm that could be cut into groups",
+            where="method.norm_groups",
+            do="set it to 0: there is no leak to mend",
+        )
+
+
+def in_random_order(encode: Callable[[Tensor], Tensor], x: Tensor, key: int) -> Tensor:
+    """`encode` on the rows of `x` in an order drawn from `key`, with the results back in the order of `x`."""
+    order = counter.permutation(key, len(x)).to(x.device)
+    return encode(x[order])[order.argsort()]

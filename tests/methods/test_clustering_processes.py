@@ -1,0 +1,74 @@
+"""Two processes with half a batch each take the step of one with the whole, also in what they remember."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stepping import clock, make, survey, views_of, without_batch_norm
+
+from iecl import parallel
+from iecl.methods import METHODS
+
+HEADS = {"hidden": 16, "out": 8}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "swav": ("swav", {**HEADS, "prototypes": 6, "small": 2}),
+    "swav with a queue": ("swav", {**HEADS, "prototypes": 6, "queue": 8, "queue_from": 0}),
+    "dino": ("dino", {**HEADS, "prototypes": 6}),
+    "deepcluster": ("deepcluster", {"clusters": 5, "components": 8}),
+    "deepcluster-v2": ("deepcluster-v2", {**HEADS, "clusters": 5}),
+    "minent": ("minent", {"hidden": 16, "heads": (8, 6)}),
+    "s3oc": ("s3oc", {"clusters": (8, 6)}),
+}
+
+
+def state_after_two_steps(case: str, rank: int = 0, world: int = 1) -> dict[str, torch.Tensor]:
+    """Losses and gradients (averaged over processes, as DDP does), and every buffer."""
+    name, settings = CASES[case]
+    method = make(METHODS[name].load(), **settings)
+    without_batch_norm(method)
+    method.before_epoch(survey, clock())
+    found = {}
+    for step in range(2):
+        rows = range(8 * step, 8 * step + 8)
+        given = views_of(list(rows), method.views.small)
+        mine = slice(rank * 8 // world, (rank + 1) * 8 // world)
+        parts = type(given)(
+            tuple(x[mine] for x in given.full),
+            given.positions[mine],
+            given.labels[mine],
+            given.index[mine],
+            tuple(x[mine] for x in given.small),
+        )
+        losses = method.step(parts, clock(step)).losses
+        sum(losses.values()).backward()
+        found |= {f"loss {term} {step}": parallel.average(value) for term, value in losses.items()}
+    found |= {n: parallel.average(p.grad) for n, p in method.named_parameters() if p.grad is not None}
+    return found | dict(method.named_buffers())
+
+
+def work(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for number, case in enumerate(CASES):
+        torch.save(state_after_two_steps(case, rank, 2), Path(folder) / f"{number}-{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    torch.multiprocessing.spawn(work, args=(str(folder),), nprocs=2)
+    return folder
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_gradients_and_memory_equal_those_of_one_process(case: str, two_processes: Path) -> None:
+    whole, number = state_after_two_steps(case), list(CASES).index(case)
+    for rank in (0, 1):
+        half = torch.load(two_processes / f"{number}-{rank}.pt", weights_only=True)
+        assert half.keys() == whole.keys()
+        wrong = {n for n, value in whole.items() if not torch.allclose(half[n], value, rtol=1e-4, atol=2e-6)}
+        assert not wrong
