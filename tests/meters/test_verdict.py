@@ -247,3 +247,16 @@ def test_real_trainings_are_judged_by_how_they_end(
     loss_of: Callable[[Tensor, Tensor], Tensor], rate: float, word: str
 ) -> None:
     assert verdict(train(loss_of, rate), width=8).word == word
+
+
+def test_projections_that_come_together_are_a_collapse_even_where_the_views_stay_apart() -> None:
+    # A one-sided momentum host compares an anchor with a key: their distance stays large while all anchors are one.
+    shrinking = {**HEALTHY, "alignment": lambda share: 0.9, "uniformity": lambda share: -0.6 * (1 - share)}
+    judged = verdict(log(**shrinking))
+    assert judged.word == "collapsing"
+    assert judged.reasons == ("uniformity went from -0.58 to -0.015: the projections of all images are nearly equal",)
+
+
+def test_projections_that_were_never_apart_have_lost_nothing() -> None:
+    close = {**HEALTHY, "uniformity": lambda share: -0.05}
+    assert verdict(log(**close)).word == "healthy"

@@ -54,7 +54,7 @@ VARIANTS = [
     ("light-moco", ["method.norm_groups=2"]),
     ("swav", ["method.small=2", "method.queue=16", "method.queue_from=0", "method.freeze_epochs=0"]),
     ("deepcluster-v2", ["method.small=2", "method.bank=1"]),
-    ("dino", ["method.small=2", "method.norm=true", "method.freeze_epochs=0"]),
+    ("dino", ["method.small=2", "method.freeze_epochs=1", "method.teacher_warmup=2"]),
     ("swav", ["saib.form=certified", "objective.entropy=coding-rate"]),
     ("minent", ["objective.entropy=coding-rate", "objective.encoder=spectral-norm"]),
     ("w-mse", ["method.views=4", "method.group=4", "method.repeats=2"]),

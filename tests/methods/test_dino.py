@@ -3,6 +3,7 @@
 import pytest
 import torch
 from stepping import clock, gradients, make, views_of
+from torch import nn
 
 from iecl.methods.dino import DINO
 from iecl.schedule import Ramp
@@ -94,3 +95,10 @@ def test_full_and_small_crops_part_at_the_split() -> None:
     plan = make(DINO, **SMALL, small=8, crop_split=0.4).views
     assert (plan.small, plan.full_crop, plan.small_crop) == (8, (0.4, 1.0), (0.05, 0.4))
     assert make(DINO, **SMALL).views.full_crop is None
+
+
+def test_the_head_starts_small_and_without_a_common_direction() -> None:
+    for norm in (False, True):
+        layers = [part for part in make(DINO, **SMALL, norm=norm).projector if isinstance(part, nn.Linear)]
+        assert all(0.015 < layer.weight.std() < 0.025 for layer in layers)
+        assert not any(layer.bias.any() for layer in layers if layer.bias is not None)

@@ -194,7 +194,7 @@ def test_bad_files_are_named_once_skipped_and_counted(
 def test_a_block_that_nothing_moves_is_reported_at_the_first_step(
     picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    sets = [*tiny, "saib.form=certified", "objective.entropy=none", "method.symmetric=false"]
+    sets = [*tiny, "saib.form=certified", "saib.side=query", "objective.entropy=none", "method.symmetric=false"]
     with pytest.raises(TrainingError, match=r"no loss reaches .* trainable weights, first saib"):
         iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
 

@@ -56,7 +56,11 @@ def verdict(history: History, width: int | None = None) -> Verdict:
     exploded = tuple(_exploded(loss))
     if exploded:
         return Verdict("diverged", exploded, SHORTER_STEPS)
-    collapsed = (*_small_deviation(history), *_small_rank(history, width), *_same_everywhere(history))
+    collapsed = (
+        *_small_deviation(history),
+        *_small_rank(history, width),
+        *(tuple(_same_everywhere(history)) or _lost_spread(history)),
+    )
     if collapsed:
         return Verdict("collapsing", collapsed, SPREAD)
     still = tuple(_standing_still(history, loss))
@@ -128,6 +132,14 @@ def _same_everywhere(history: History) -> Iterator[str]:
     if near and spread and _last(near) < 0.05 and _last(spread) > -0.2:
         readings = f"alignment {_number(_last(near))} with uniformity {_number(_last(spread))}"
         yield f"{readings}: every image looks the same"
+
+
+def _lost_spread(history: History) -> Iterator[str]:
+    """Projections that were apart have come together, whatever the features do: the loss has nothing left to tell."""
+    spread = _series(history, "meter/uniformity")
+    if spread and _last(spread) > -0.1 and _first(spread) < -0.2:
+        change = f"from {_number(_first(spread))} to {_number(_last(spread))}"
+        yield f"uniformity went {change}: the projections of all images are nearly equal"
 
 
 def _standing_still(history: History, loss: Series) -> Iterator[str]:

@@ -21,6 +21,7 @@ from iecl.views.making import Views
 from iecl.views.policies import ViewPlan
 
 LEAST_CROP = 0.05
+HEAD_DEVIATION = 0.02  # of a head's first weights, in the authors' code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,11 @@ class DINO(Method):
         self.projector = mlp(
             width_of(backbone), settings.hidden, settings.out, layers=settings.layers, norm=settings.norm, gelu=True
         )
+        for layer in self.projector:
+            if isinstance(layer, nn.Linear):
+                nn.init.trunc_normal_(layer.weight, std=HEAD_DEVIATION)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)  # the projection has its direction from the image alone
         self.last = Directions(settings.prototypes, settings.out)
         self.teacher = MomentumCopy(backbone, self.projector, self.last)
         self.register_buffer("centre", torch.zeros(settings.prototypes))
