@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def test_pictures() -> Tensor:
+def all_of_test() -> Tensor:
     return torch.cat([shapes.draw("test", part) for part in torch.arange(2000).split(250)])
 
 
@@ -74,19 +74,19 @@ def test_no_nuisance_tells_the_class(name: str) -> None:
     assert np.ptp(means) < 6 * values.std() / math.sqrt(1000)  # ten means of a thousand spread by three deviations
 
 
-def test_a_plain_object_has_the_tone_and_the_light_that_its_factors_tell(test_pictures: Tensor) -> None:
+def test_a_plain_object_has_the_tone_and_the_light_that_its_factors_tell(all_of_test: Tensor) -> None:
     factors = shapes.factors("test")
     (rows,) = np.nonzero((factors["label"] == 0) & (factors["occlusion"] == 0))  # discs, whose centre is not empty
     told = {name: values[rows] for name, values in factors.items()}
     row, column = (np.rint(told[axis] + 15.5).astype(int) for axis in "yx")
 
     weights = np.array([0.299, 0.587, 0.114])
-    seen = test_pictures.numpy()[rows, :, row, column] @ weights / 255
+    seen = all_of_test.numpy()[rows, :, row, column] @ weights / 255
     tone = told["brightness"] + np.sign(told["lighter"]) * told["contrast"] / 2
     along = (column - 15.5) * np.cos(told["light"]) + (row - 15.5) * np.sin(told["light"])
     expected = tone * (1 + told["light_strength"] * along / 16)
 
-    is_clipped = (test_pictures.numpy()[rows, :, row, column] % 255 == 0).any(axis=1)
+    is_clipped = (all_of_test.numpy()[rows, :, row, column] % 255 == 0).any(axis=1)
     assert (~is_clipped).sum() > 50
     assert np.abs(seen - expected)[~is_clipped].max() < 1 / 255  # three rounded channels
 
@@ -176,15 +176,15 @@ def pixel_knn(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Te
     return (votes.argmax(dim=1) == test_labels).float().mean().item()
 
 
-def test_raw_pixels_of_some_pictures_hardly_tell_the_class(test_pictures: Tensor) -> None:
+def test_raw_pixels_of_some_pictures_hardly_tell_the_class(all_of_test: Tensor) -> None:
     labels = torch.from_numpy(shapes.labels("test"))
-    assert pixel_knn(test_pictures[:1500], labels[:1500], test_pictures[1500:], labels[1500:]) < 0.35
+    assert pixel_knn(all_of_test[:1500], labels[:1500], all_of_test[1500:], labels[1500:]) < 0.35
 
 
 @pytest.mark.slow
-def test_raw_pixels_of_all_pictures_hardly_tell_the_class(test_pictures: Tensor, cache: Path) -> None:
+def test_raw_pixels_of_all_pictures_hardly_tell_the_class(all_of_test: Tensor, cache: Path) -> None:
     train, test = (torch.from_numpy(shapes.labels(split)) for split in ("train", "test"))
-    assert pixel_knn(shapes.load("train"), train, test_pictures, test) < 0.35
+    assert pixel_knn(shapes.load("train"), train, all_of_test, test) < 0.35
 
 
 @pytest.mark.slow
@@ -194,8 +194,8 @@ def test_the_constants_are_those_of_the_training_pictures(cache: Path) -> None:
     assert images.std(dim=(0, 2, 3)).tolist() == pytest.approx(FACTS["shapes"].std, abs=5e-5)
 
 
-def test_the_constants_are_about_those_of_the_test_pictures(test_pictures: Tensor) -> None:
-    images = test_pictures.double() / 255
+def test_the_constants_are_about_those_of_the_test_pictures(all_of_test: Tensor) -> None:
+    images = all_of_test.double() / 255
     # 2,000 pictures whose brightness has a deviation of about 0.13: a standard error of 0.003.
     assert images.mean(dim=(0, 2, 3)).tolist() == pytest.approx(FACTS["shapes"].mean, abs=0.012)
     assert images.std(dim=(0, 2, 3)).tolist() == pytest.approx(FACTS["shapes"].std, abs=0.012)
@@ -205,13 +205,13 @@ def test_the_constants_are_about_those_of_the_test_pictures(test_pictures: Tenso
 
 
 def test_pictures_are_drawn_once_and_read_afterwards(
-    cache: Path, test_pictures: Tensor, monkeypatch: pytest.MonkeyPatch
+    cache: Path, all_of_test: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = shapes.load("test")
     monkeypatch.delattr(shapes, "draw")
     again = shapes.load("test")
-    assert torch.equal(first, test_pictures)
-    assert torch.equal(again, test_pictures)
+    assert torch.equal(first, all_of_test)
+    assert torch.equal(again, all_of_test)
 
 
 def cut(path: Path) -> None:
@@ -248,36 +248,36 @@ def drop_the_version(path: Path) -> None:
     "damage", [cut, flip_a_pixel, empty, replace_by_text, age, shorten, drop_the_version], ids=lambda f: f.__name__
 )
 def test_a_cache_that_cannot_be_right_is_made_again(
-    damage: Callable[[Path], None], cache: Path, test_pictures: Tensor, monkeypatch: pytest.MonkeyPatch
+    damage: Callable[[Path], None], cache: Path, all_of_test: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.parent.mkdir()
-    np.savez(cache, version=shapes.VERSION, images=test_pictures.numpy())
+    np.savez(cache, version=shapes.VERSION, images=all_of_test.numpy())
     damage(cache)
-    monkeypatch.setattr(shapes, "draw", lambda split, positions: test_pictures[positions])
+    monkeypatch.setattr(shapes, "draw", lambda split, positions: all_of_test[positions])
 
-    assert torch.equal(shapes.load("test"), test_pictures)
+    assert torch.equal(shapes.load("test"), all_of_test)
 
     monkeypatch.delattr(shapes, "draw")
-    assert torch.equal(shapes.load("test"), test_pictures)
+    assert torch.equal(shapes.load("test"), all_of_test)
     assert list(cache.parent.iterdir()) == [cache]
 
 
 def test_without_a_place_to_keep_them_pictures_are_drawn_and_the_log_says_so(
-    tmp_path: Path, test_pictures: Tensor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, all_of_test: Tensor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("IECL_CACHE", str(tmp_path / "file" / "cache"))
-    assert torch.equal(shapes.load("test"), test_pictures)
+    assert torch.equal(shapes.load("test"), all_of_test)
     assert "drawn again next time" in caplog.text
 
 
 # --- the source
 
 
-def test_the_source_gives_pictures_with_their_classes(cache: Path, test_pictures: Tensor) -> None:
+def test_the_source_gives_pictures_with_their_classes(cache: Path, all_of_test: Tensor) -> None:
     source = shapes.open_shapes(DataSettings(), "test")
     read = source.read(np.array([1999, 3]))
-    assert torch.equal(read.images, test_pictures[[1999, 3]])
+    assert torch.equal(read.images, all_of_test[[1999, 3]])
     assert (source.labels == shapes.factors("test")["label"]).all()
     assert source.classes[source.labels[3]] == shapes.CLASSES[shapes.labels("test")[3]]
 

@@ -1,12 +1,11 @@
 """Two processes with half a batch each take the step of one with the whole, also in what they remember."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from stepping import clock, make, survey, views_of, without_batch_norm
+from stepping import clock, make, run_in_two_processes, survey, unlike_one_process, views_of, without_batch_norm
 
 from iecl import parallel
 from iecl.methods import METHODS
@@ -48,27 +47,13 @@ def state_after_two_steps(case: str, rank: int = 0, world: int = 1) -> dict[str,
     return found | dict(method.named_buffers())
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    for number, case in enumerate(CASES):
-        torch.save(state_after_two_steps(case, rank, 2), Path(folder) / f"{number}-{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    torch.multiprocessing.spawn(work, args=(str(folder),), nprocs=2)
+    run_in_two_processes(state_after_two_steps, list(CASES), folder)
     return folder
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_gradients_and_memory_equal_those_of_one_process(case: str, two_processes: Path) -> None:
-    whole, number = state_after_two_steps(case), list(CASES).index(case)
-    for rank in (0, 1):
-        half = torch.load(two_processes / f"{number}-{rank}.pt", weights_only=True)
-        assert half.keys() == whole.keys()
-        wrong = {n for n, value in whole.items() if not torch.allclose(half[n], value, rtol=1e-4, atol=2e-6)}
-        assert not wrong
+    assert not unlike_one_process(state_after_two_steps(case), two_processes, case, rtol=1e-4, atol=2e-6)

@@ -1,11 +1,11 @@
 """Two processes with half a batch each take the step of one process with the whole, for each method here."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from stepping import run_in_two_processes, unlike_one_process
 from torch import nn
 
 from iecl import parallel
@@ -62,27 +62,13 @@ def state_after_a_step(name: str, rank: int = 0, world: int = 1) -> dict[str, to
     return found | {n: value for n, value in method.named_buffers() if "queue" in n}
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    for name in CASES:
-        torch.save(state_after_a_step(name, rank, 2), Path(folder) / f"{name}-{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    torch.multiprocessing.spawn(work, args=(str(folder),), nprocs=2)
+    run_in_two_processes(state_after_a_step, list(CASES), folder)
     return folder
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_loss_gradient_and_queue_equal_those_of_one_process(name: str, two_processes: Path) -> None:
-    whole = state_after_a_step(name)
-    for rank in (0, 1):
-        half = torch.load(two_processes / f"{name}-{rank}.pt", weights_only=True)
-        assert half.keys() == whole.keys()
-        wrong = {n for n, value in whole.items() if not torch.allclose(half[n], value, rtol=1e-3, atol=1e-5)}
-        assert not wrong
+    assert not unlike_one_process(state_after_a_step(name), two_processes, name, rtol=1e-3, atol=1e-5)

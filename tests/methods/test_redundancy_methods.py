@@ -1,10 +1,10 @@
 """Barlow Twins, VICReg, W-MSE and Matrix-SSL: what is theirs beyond the contract, alone and in two processes."""
 
-import os
 from pathlib import Path
 
 import pytest
 import torch
+from stepping import run_in_two_processes, unlike_one_process
 from torch import nn
 
 from iecl import parallel
@@ -66,31 +66,17 @@ def gradients_of_a_step(case: str, rank: int = 0, world: int = 1) -> dict[str, t
     return found | {name: parallel.average(p.grad) for name, p in method.named_parameters() if p.grad is not None}
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    for number, case in enumerate(CASES):
-        torch.save(gradients_of_a_step(case, rank, 2), Path(folder) / f"{number}-{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    torch.multiprocessing.spawn(work, args=(str(folder),), nprocs=2)
+    run_in_two_processes(gradients_of_a_step, list(CASES), folder)
     return folder
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_have_the_loss_and_gradient_of_one(case: str, two_processes: Path) -> None:
-    whole = gradients_of_a_step(case)
-    for rank in (0, 1):
-        half = torch.load(two_processes / f"{list(CASES).index(case)}-{rank}.pt", weights_only=True)
-        assert half.keys() == whole.keys()
-        # Whitening divides by small deviations, so that rounding shows earlier than elsewhere.
-        wrong = {name for name, value in whole.items() if not torch.allclose(half[name], value, rtol=1e-3, atol=1e-5)}
-        assert not wrong
+    # Whitening divides by small deviations, so that rounding shows earlier than elsewhere.
+    assert not unlike_one_process(gradients_of_a_step(case), two_processes, case, rtol=1e-3, atol=1e-5)
 
 
 # --- Barlow Twins ---
