@@ -1,7 +1,6 @@
-"""What an evaluation is: settings, a protocol in words, and a way from two labelled sources to scores."""
+"""What an evaluation is: settings, a protocol in words, and a way from a model and data to scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -9,35 +8,31 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from iecl.evaluation.features import Features
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What every evaluation is given."""
-
-    train: Features
-    test: Features
-    device: torch.device
-    crops: Callable[[int, int], Features]
-    """(seed, epoch) -> features of one random crop of each training picture."""
-    progress: Callable[[int, int], None] | None = None
-    """Is told how many steps are done, of how many."""
+from iecl.evaluation.bench import Bench
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Shares of the test pictures, between 0 and 1, and whatever else an evaluation has to say."""
+    """What an evaluation found."""
 
-    top1: float
-    top5: float
+    values: dict[str, float]
+    """Numbers between 0 and 1; the first one stands for the evaluation where there is room for one."""
+    counts: dict[str, int]
+    """How many pictures and classes the numbers rest on: `n_train`, `n_test`, `classes`."""
+    protocol: dict[str, Any]
+    """Everything besides the settings that moves the numbers."""
+    seen: str = ""
+    """What the network saw of a picture, for the protocol's short name."""
     details: dict[str, Any] = field(default_factory=dict)
+    """Whatever else there is to say."""
 
 
 class Evaluation(ABC):
     """The contract. An evaluation holds its settings and nothing that was learnt."""
 
     Settings: ClassVar[type]
+    rereads: bool = False
+    """Whether training pictures are read more than once, so that keeping them decoded pays."""
 
     @abstractmethod
     def __init__(self, settings: Any) -> None: ...
@@ -47,14 +42,9 @@ class Evaluation(ABC):
     def summary(self) -> str:
         """The protocol in a few words: what a number must carry to be compared."""
 
-    @property
-    def rereads(self) -> bool:
-        """Whether the training pictures are read more than once, so that keeping them decoded pays."""
-        return False
-
     @abstractmethod
-    def measure(self, trial: Trial) -> Scores:
-        """The scores of the test pictures."""
+    def measure(self, bench: Bench) -> Scores:
+        """The scores of the bench's model on its data; the model's weights are left as they are."""
 
 
 def ranked_hits(scores: Float[Tensor, "n classes"], labels: Int64[Tensor, " n"]) -> tuple[int, int]:

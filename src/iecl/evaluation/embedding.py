@@ -12,9 +12,9 @@ import numpy as np
 from iecl.console import ProgressLine
 from iecl.data.source import Source
 from iecl.errors import UserError
+from iecl.evaluation.bench import Bench
 from iecl.evaluation.features import Features
 from iecl.evaluation.model import load_model
-from iecl.evaluation.reading import Reader, data_for, has_own_test
 from iecl.runs.directory import sync_folder
 
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
@@ -44,12 +44,11 @@ def embed(
     """
     write = _writer(out)  # a wrong name is told before the work, not after
     model = load_model(target, checkpoint)
-    chosen = data_for(model, target, data, keep_decoded=False)
-    splits = {"train": "pretrain", "test": "test"} if has_own_test(chosen) else {"all": "pretrain"}
     with ProgressLine(quiet) as line:
-        reader = Reader(model, chosen, line)
+        bench = Bench(model, target, data, line)
+        splits = {"train": "pretrain", "test": "test"} if bench.has_own_test else {"all": "pretrain"}
         parts = [
-            _Part(name, source := reader.open(split), reader.features(source, name)) for name, split in splits.items()
+            _Part(name, source := bench.open(split), bench.features(source, name)) for name, split in splits.items()
         ]
     columns = _columns(parts)
     with _whole_file(out) as file:
@@ -59,9 +58,9 @@ def embed(
         "path": str(out),
         "rows": rows,
         "width": width,
-        "skipped": len(reader.skipped),
+        "skipped": len(bench.skipped),
         "weights": model.proof,
-        "data": chosen.name,
+        "data": bench.data.name,
     }
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from iecl.errors import UserError
-from iecl.evaluation.contract import Evaluation, Scores, Trial, ranked_hits
+from iecl.evaluation.bench import Bench
+from iecl.evaluation.contract import Evaluation, Scores, ranked_hits
 from iecl.evaluation.features import Features
 from iecl.settings import setting
 
@@ -135,7 +136,7 @@ class KNN(Evaluation):
         """As in `knn/1 k=20 T=0.07 cosine`."""
         return f"knn/1 k={self.settings.k} T={self.settings.temperature:g} cosine"
 
-    def measure(self, trial: Trial) -> Scores:
+    def measure(self, bench: Bench) -> Scores:
         """Classify every test picture."""
-        result = knn(trial.train, trial.test, self.settings.k, self.settings.temperature, device=trial.device)
-        return Scores(result.top1, result.top5)
+        result = knn(bench.train, bench.test, self.settings.k, self.settings.temperature, device=bench.device)
+        return Scores({"top1": result.top1, "top5": result.top5}, bench.counts, bench.protocol, bench.seen)

@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from iecl import counter
 from iecl.errors import UserError
-from iecl.evaluation.contract import Evaluation, Scores, Trial, ranked_hits
+from iecl.evaluation.bench import Bench
+from iecl.evaluation.contract import Evaluation, Scores, ranked_hits
 from iecl.evaluation.features import Features
 from iecl.schedule import Clock, warm_cosine
 from iecl.settings import setting
@@ -144,6 +145,7 @@ class Linear(Evaluation):
 
     def __init__(self, settings: LinearSettings) -> None:
         self.settings = settings
+        self.rereads = settings.augment  # crops are cut anew from the pictures in each epoch
 
     @property
     def summary(self) -> str:
@@ -152,16 +154,13 @@ class Linear(Evaluation):
         seen = "crops" if s.augment else "cached"
         return f"linear/1 sgd lr={s.rate:g} wd={s.weight_decay:g} batch={s.batch} epochs={s.epochs} {seen}"
 
-    @property
-    def rereads(self) -> bool:
-        """Crops are cut anew from the pictures in each epoch."""
-        return self.settings.augment
-
-    def measure(self, trial: Trial) -> Scores:
+    def measure(self, bench: Bench) -> Scores:
         """Train on the training pictures, test on the test pictures."""
         seed = counter.key(self.settings.seed, "probe/crops")  # other crops than the backbone was trained with
-        of_epoch = (lambda epoch: trial.crops(seed, epoch)) if self.settings.augment else None
+        of_epoch = (lambda epoch: bench.crops(seed, epoch)) if self.settings.augment else None
+        progress = bench.line.count("epoch")
         result = linear(
-            trial.train, trial.test, self.settings, of_epoch=of_epoch, device=trial.device, progress=trial.progress
+            bench.train, bench.test, self.settings, of_epoch=of_epoch, device=bench.device, progress=progress
         )
-        return Scores(result.top1, result.top5, {"train_top1": result.train_top1})
+        values = {"top1": result.top1, "top5": result.top5}
+        return Scores(values, bench.counts, bench.protocol, bench.seen, {"train_top1": result.train_top1})

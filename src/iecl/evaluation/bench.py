@@ -1,0 +1,174 @@
+"""What every evaluation stands on: a model, pictures to measure it with, a device, and a place for work in progress."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from iecl.console import ProgressLine
+from iecl.data.listing import splits
+from iecl.data.opening import open_source
+from iecl.data.resolve import folder_of, resolve_data
+from iecl.data.settings import DataSettings
+from iecl.data.source import Source
+from iecl.errors import UserError
+from iecl.evaluation.features import Features, extract, extract_crops, no_labels
+from iecl.evaluation.model import LoadedModel
+from iecl.runs.directory import RunDirectory
+from iecl.settings import read_toml
+from iecl.training.plan import plan_from_values
+from iecl.views.policies import SMALL, plain_share
+
+
+def best_device() -> torch.device:
+    """A GPU if there is one."""
+    kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return torch.device(next((kind for kind, is_there in kinds.items() if is_there), "cpu"))
+
+
+@dataclass
+class Bench:
+    """Opens data when they are asked for, and keeps features once they are made: two evaluations may share it."""
+
+    model: LoadedModel
+    target: Path | str
+    """The run directory or file that the model came from."""
+    given: str | None
+    """The data as the user named them; None: those of the run."""
+    line: ProgressLine
+    keep_decoded: bool = False
+    """Keep decoded pictures in memory, which pays when they are read more than once."""
+    work: Path | None = None
+    """A folder in which a long evaluation may keep what it needs to go on after a break; None: it starts anew."""
+    device: torch.device = field(default_factory=best_device)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Reason by path of each file that was left out."""
+
+    def __post_init__(self) -> None:
+        self.model.backbone.to(self.device)
+
+    @cached_property
+    def data(self) -> DataSettings:
+        """Which pictures to read: those named, or those of the run, for views of the model's size."""
+        is_run = Path(self.target).is_dir()
+        trained_on = plan_from_values(read_toml(RunDirectory(self.target).settings)).data if is_run else DataSettings()
+        if self.given is not None:
+            # The same folder of named sets, the same limits; everything that depends on the pictures is chosen anew.
+            chosen = replace(trained_on, name=self.given, labels="auto", canvas=0, mean=(), std=())
+        elif is_run:
+            # A run may have ignored the class folders; to measure it they are needed.
+            chosen = replace(trained_on, labels="auto") if trained_on.labels == "none" else trained_on
+        else:
+            where = f"{self.target} does not say on which images to measure"
+            raise UserError(where, where="--data", do="name a folder")
+        resident = chosen.resident_megabytes if self.keep_decoded else 0
+        return resolve_data(replace(chosen, image_size=self.model.image_size, resident_megabytes=resident))
+
+    @property
+    def has_own_test(self) -> bool:
+        """Whether the data come with test pictures; otherwise a fixed part of a folder takes their place."""
+        folder = folder_of(self.data.name)
+        return folder is None or "test" in splits(folder)
+
+    def open(self, split: str) -> Source:
+        """The pictures of a split."""
+        return open_source(self.data, split, self._skip, self.line.count(f"reading {split} images"))
+
+    @cached_property
+    def train_pictures(self) -> Source:
+        """Labelled training pictures."""
+        return self._labelled("train-part")
+
+    @cached_property
+    def test_pictures(self) -> Source:
+        """Labelled test pictures."""
+        return self._labelled("test")
+
+    def _labelled(self, split: str) -> Source:
+        """The pictures of a split; without labels it is refused now and not after the features were made."""
+        source = self.open(split)
+        if not (source.labels >= 0).any():
+            raise no_labels(split.removesuffix("-part"))
+        return source
+
+    @cached_property
+    def train(self) -> Features:
+        """One row for each labelled training picture, seen once and plain."""
+        both = self.train_pictures, self.test_pictures  # a fault of either is told before the work
+        return self.features(both[0], "train").labelled("train")
+
+    @cached_property
+    def test(self) -> Features:
+        """One row for each labelled test picture, seen once and plain."""
+        return self.features(self.test_pictures, "test").labelled("test")
+
+    def features(self, source: Source, what: str) -> Features:
+        """One row for each readable picture."""
+        model = self.model
+        return extract(
+            model.backbone,
+            source,
+            image_size=model.image_size,
+            mean=model.mean,
+            std=model.std,
+            share=plain_share(model.image_size),
+            device=self.device,
+            batch=self.batch,
+            workers=self.data.workers,
+            progress=self.line.count(f"features of {what} images"),
+            on_bad=self._skip,
+        )
+
+    def crops(self, seed: int, epoch: int) -> Features:
+        """One row for a random crop of each readable training picture."""
+        model = self.model
+        return extract_crops(
+            model.backbone,
+            self.train_pictures,
+            image_size=model.image_size,
+            mean=model.mean,
+            std=model.std,
+            seed=seed,
+            epoch=epoch,
+            device=self.device,
+            batch=self.batch,
+            workers=self.data.workers,
+        )
+
+    @property
+    def batch(self) -> int:
+        """Pictures in a forward pass without gradient."""
+        return 256 if self.model.image_size <= SMALL else 64  # activations of 64 large pictures fit in any memory
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many pictures and classes a classification rests on."""
+        return {"n_train": len(self.train), "n_test": len(self.test), "classes": len(self.train_pictures.classes)}
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """Everything besides an evaluation's settings that moves a number of frozen features by points."""
+        model = self.model
+        return {
+            "backbone": model.name,
+            "checkpoint": model.checkpoint,
+            "features": "output of the backbone, as it is",
+            "batch_norm": "running statistics",
+            "image_size": model.image_size,
+            "crop_share": plain_share(model.image_size),
+            "interpolation": "bilinear, antialiased",
+            "mean": list(model.mean),
+            "std": list(model.std),
+            "test_split": "its own" if self.has_own_test else "a fixed fifth of the folder",
+        }
+
+    @property
+    def seen(self) -> str:
+        """What the backbone sees of a picture, as in `whole 32px` or `centre 0.875 224px`."""
+        share = plain_share(self.model.image_size)
+        return f"{'whole' if share == 1 else f'centre {share:g}'} {self.model.image_size}px"
+
+    def _skip(self, path: str, reason: str) -> None:
+        self.skipped[path] = reason
