@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from iecl.api import Run, embed, evaluate, export, load, pretrain
+    from iecl.api import Run, embed, evaluate, evaluate_all, export, load, pretrain
     from iecl.errors import UserError
     from iecl.objective.attaching import attach_block
     from iecl.objective.wrapper import IECL
@@ -20,6 +20,7 @@ _HOMES = {
     "Run": "iecl.api",
     "pretrain": "iecl.api",
     "evaluate": "iecl.api",
+    "evaluate_all": "iecl.api",
     "embed": "iecl.api",
     "export": "iecl.api",
     "load": "iecl.api",
@@ -40,6 +41,7 @@ __all__ = [
     "attach_block",
     "embed",
     "evaluate",
+    "evaluate_all",
     "export",
     "load",
     "pretrain",

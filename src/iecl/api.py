@@ -183,10 +183,17 @@ def load(path: str | Path) -> Run:
 
 
 def evaluate(name: str, model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a run or an exported file with the protocol `name` (knn, linear) on labelled images."""
+    """Measure a run or a file of weights with the protocol `name` (see `iecl evaluate --help`) on labelled images."""
     from iecl.evaluation.running import evaluate as measure
 
     return measure(name, model, data, **options)
+
+
+def evaluate_all(model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
+    """Measure a run or a file of weights with every protocol that the data allow, and write its evaluation card."""
+    from iecl.evaluation.card import evaluate_all as measure
+
+    return measure(model, data, **options)
 
 
 def embed(model: str | Path, data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from iecl import api
-from iecl.runs.directory import RunDirectory
+from iecl.runs.directory import write_json
 
 BATCH = 128
 """Smaller than usual: in four epochs the number of steps matters more."""
@@ -38,6 +38,5 @@ def demo(
         "protocol_id": trained["protocol_id"],
         "run": str(run.path),
     }
-    directory = RunDirectory(run.path)
-    directory.write_json(directory.path / "demo.json", result)
+    write_json(run.path / "demo.json", result)
     return result

@@ -127,7 +127,9 @@ def test_a_run_without_any_weights_says_so(tmp_path: Path) -> None:
 
 
 def test_nothing_at_all_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no run and no file .*; give a run directory or a"):
+    with pytest.raises(
+        UserError, match=r"there is no run and no file .*; give a run directory, a file of weights, or random"
+    ):
         load_model(tmp_path / "gone")
 
 
@@ -136,10 +138,18 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
-def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
+def test_a_file_of_torch_needs_to_be_told_what_it_is(tmp_path: Path) -> None:
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "model.pth")
-    with pytest.raises(UserError, match=r"only \.safetensors is read here"):
+    with pytest.raises(UserError, match="does not say which backbone it holds.*; name it with --backbone"):
         load_model(tmp_path / "model.pth")
+
+
+def test_a_checkpoint_can_be_named_by_its_file(made_run: MadeRun) -> None:
+    made_run.method = made_run.make_method(seed=2)
+    made_run.save_checkpoint(step=5, is_best=True)
+    model = load_model(made_run.directory.checkpoints / "best.ckpt")
+    assert torch.equal(seen(model.backbone), seen(made_run.method.encoder()))
+    assert (model.checkpoint, model.method) == ("best, step 5", "moco-v2")
 
 
 def test_a_misspelt_checkpoint_gets_a_suggestion(made_run: MadeRun) -> None:
@@ -148,5 +158,5 @@ def test_a_misspelt_checkpoint_gets_a_suggestion(made_run: MadeRun) -> None:
 
 
 def test_a_file_has_no_checkpoints_to_choose_from(made_run: MadeRun) -> None:
-    with pytest.raises(UserError, match="is a file with one set of weights"):
+    with pytest.raises(UserError, match="is one set of weights"):
         load_model(made_run.directory.weights, "best")

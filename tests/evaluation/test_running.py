@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ def test_knn_on_the_data_of_the_run_comes_with_its_whole_protocol(made_run: Made
     assert seconds >= 0
     assert result == {
         "evaluation": "knn",
+        "numbers": ["top1", "top5"],
         "top1": 1.0,  # colours are easy even for a backbone that was never trained
         "top5": 1.0,
         "n_train": 24,  # four fifths of thirty, of each class
@@ -43,6 +45,8 @@ def test_knn_on_the_data_of_the_run_comes_with_its_whole_protocol(made_run: Made
             "repetitions": 1,
         },
         "protocol_id": "knn/1 k=3 T=0.07 cosine whole 16px",
+        "model": str(made_run.directory.path),
+        "method": "not known",  # weights made for a test do not say
         "weights": load_model(made_run.directory.path).proof,
         "data": str(pictures),
         "skipped": 1,
@@ -145,6 +149,30 @@ def test_pictures_without_labels_are_refused(made_run: MadeRun, tmp_path: Path) 
 def test_a_file_needs_to_be_told_which_pictures(made_run: MadeRun) -> None:
     with pytest.raises(UserError, match="does not say on which images to measure"):
         evaluate("knn", made_run.directory.weights)
+
+
+def test_repetitions_give_a_mean_and_a_deviation(tmp_path: Path) -> None:
+    run = MadeRun(tmp_path / "run", data="digits")
+    run.save_weights()
+    single = [evaluate("linear", run.directory.path, epochs=1, rate=0.3, seed=seed)["top1"] for seed in (4, 5, 6)]
+    result = evaluate("linear", run.directory.path, epochs=1, rate=0.3, seed=4, seeds=3)
+    assert len(set(single)) > 1  # the order of the features decides, after so little training
+    assert result["by_seed"]["top1"] == single
+    assert result["top1"] == pytest.approx(mean(single))
+    assert result["deviation"]["top1"] == pytest.approx(stdev(single))
+    assert result["protocol"]["repetitions"] == 3
+
+
+@pytest.mark.parametrize(("name", "seeds", "words"), [("knn", 3, "nothing .* is random"), ("linear", 0, "0 repetit")])
+def test_repetitions_that_mean_nothing_are_refused(made_run: MadeRun, name: str, seeds: int, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        evaluate(name, made_run.directory.path, seeds=seeds)
+
+
+def test_a_result_goes_to_the_file_that_is_asked_for(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "result.json"
+    result = evaluate("knn", made_run.directory.weights, str(pictures), out=out)
+    assert json.loads(out.read_text()) | {"file": str(out)} == result
 
 
 @pytest.mark.parametrize("name", EVALUATIONS)

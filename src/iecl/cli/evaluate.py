@@ -1,42 +1,95 @@
-"""`iecl evaluate knn|linear MODEL --data ...`."""
+"""`iecl evaluate PROTOCOL MODEL ... --data ...`."""
 
 import argparse
 from typing import Any
 
 from iecl.cli.command import say
+from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.registry import resolve
+from iecl.settings import merge, parse_assignment
+
+ALL = "all"
+FLAGS = ("k", "temperature", "epochs", "seed")
+"""Settings so common that they have a flag of their own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The protocol's own numbers are defaults; each can be changed and is printed with the result."""
-    parser.add_argument("evaluation", help=f"one of: {', '.join(EVALUATIONS)}")
-    parser.add_argument("model", help="run directory or exported .safetensors file")
-    parser.add_argument("--data", help="labelled folder or data set; default: the data of the run")
+    parser.add_argument("evaluation", help=f"one of: {', '.join(EVALUATIONS)}, {ALL}")
+    parser.add_argument("model", nargs="+", help="run directory, file of weights, or random; several are compared")
+    parser.add_argument("--data", help="labelled folder or data set (VOCdevkit for detection and segmentation)")
+    parser.add_argument("--voc", help="all: VOCdevkit folder, for detection and segmentation too")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="all: these evaluations and no others")
     parser.add_argument(
         "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
     )
-    parser.add_argument("--k", type=int, default=20, help="knn: neighbours that vote")
-    parser.add_argument("--temperature", type=float, default=0.07, help="knn: how fast a vote falls with distance")
-    parser.add_argument("--epochs", type=int, default=200, help="linear: passes over the training features")
-    parser.add_argument("--augment", action="store_true", help="linear: new flips and crops each epoch, much slower")
+    parser.add_argument("--backbone", default="", help="what a file from elsewhere, or random, is")
+    parser.add_argument("--image-size", type=int, default=0, help="side of a view for such a backbone")
+    parser.add_argument("--seeds", type=int, help="repetitions with other seeds; default: 1, and 3 for all")
+    parser.add_argument("--out", help="file for the result; all: folder for the card")
+    parser.add_argument("--k", type=int, help="knn: neighbours that vote")
+    parser.add_argument("--temperature", type=float, help="knn: how fast a vote falls with distance")
+    parser.add_argument("--epochs", type=int, help="passes over the training pictures, where there is training")
+    parser.add_argument("--seed", type=int, help="where something is random")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="any other setting; all: EVALUATION.KEY=VALUE"
+    )
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure and say the number with its protocol."""
-    resolve(args.evaluation, EVALUATIONS, "evaluation", "iecl evaluate")
+    """Measure, and say each number with its protocol."""
+    if args.evaluation != ALL:
+        resolve(args.evaluation, EVALUATIONS, "evaluation", "iecl evaluate")
+    options = {name: value for name in FLAGS if (value := getattr(args, name)) is not None}
+    for text in args.set:
+        options = merge(options, parse_assignment(text))
+    if len(args.model) > 1 and args.out:
+        raise UserError("several models do not fit into one result", where="--out", do="leave it out")
+    results = [_one(args, model, options) for model in args.model]
+    if len(results) == 1:
+        return results[0]
+    from iecl.evaluation.card import compared
+
+    whole = [each for result in results for each in result.get("results", [result])]
+    say(args, compared(whole))
+    return {"evaluation": args.evaluation, "results": results}
+
+
+def _one(args: argparse.Namespace, model: str, options: dict[str, Any]) -> dict[str, Any]:
     from iecl import api
 
-    own = {"knn": ("k", "temperature"), "linear": ("epochs", "augment")}[args.evaluation]
-    options = {name: getattr(args, name) for name in own}
-    result = api.evaluate(
-        args.evaluation, args.model, args.data, checkpoint=args.checkpoint, quiet=args.quiet, **options
-    )
-    say(
-        args,
-        f"{args.evaluation} top-1 {100 * result['top1']:.2f} %, top-5 {100 * result['top5']:.2f} % "
-        f"({result['n_test']:,} test images, {result['n_train']:,} train images, {result['classes']} classes)",
-        f"protocol: {result['protocol_id']}",
-        f"weights: {result['weights']}",
-    )
+    given = {name: getattr(args, name) for name in ("checkpoint", "backbone", "image_size", "out", "quiet")}
+    if args.seeds is not None:
+        given["seeds"] = args.seeds
+    if args.evaluation == ALL:
+        card = api.evaluate_all(model, args.data, voc=args.voc, only=args.only, options=_by_name(options), **given)
+        from iecl.evaluation.card import numbers
+
+        say(args, numbers(card["results"]), f"card: {card['file']}")
+        return card
+    if args.voc or args.only:
+        raise UserError("--voc and --only belong to all", where=f"iecl evaluate {args.evaluation}", do="use --data")
+    result = api.evaluate(args.evaluation, model, args.data, **given, **options)
+    say(args, _sentence(result), f"protocol: {result['protocol_id']}", f"weights: {result['weights']}")
     return result
+
+
+def _by_name(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings for several evaluations, each under the name of its own."""
+    for name, table in options.items():
+        if not isinstance(table, dict):
+            raise UserError(f"{name} of which evaluation?", where="--set", do=f"write it as in --set linear.{name}=...")
+        resolve(name, EVALUATIONS, "evaluation", "--set")
+    return options
+
+
+def _sentence(result: dict[str, Any]) -> str:
+    """As in `knn: top1 59.60 %, top5 97.10 % (2,000 test images, 10,000 train images, 10 classes)`."""
+    deviation = result.get("deviation", {})
+    shown = (
+        f"{name} {100 * result[name]:.2f} %" + (f" ± {100 * deviation[name]:.2f}" if name in deviation else "")
+        for name in result["numbers"]
+    )
+    counts = f"{result['n_test']:,} test images, {result['n_train']:,} train images, {result['classes']} classes"
+    return f"{result['evaluation']}: {', '.join(shown)} ({counts})"

@@ -1,19 +1,20 @@
 """What doing nothing gives: raw pixels, and a backbone that was never trained."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from iecl.backbones.making import make_backbone
+from iecl.console import ProgressLine
 from iecl.data.loader import in_order
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings
-from iecl.evaluation.features import Features, extract
+from iecl.evaluation.bench import Bench
+from iecl.evaluation.features import Features
+from iecl.evaluation.foreign import RANDOM, random_backbone
 from iecl.evaluation.knn import knn
+from iecl.evaluation.model import LoadedModel
 from iecl.views.making import make_plain
 from iecl.views.policies import plain_share
-
-STATISTICS_BATCHES = 8
 
 
 def knn_of_pixels(data: str) -> float:
@@ -29,33 +30,11 @@ def knn_of_pixels(data: str) -> float:
 def knn_of_random(data: str, backbone: str, seed: int = 0) -> float:
     """Accuracy by kNN of a freshly initialised backbone whose batch norms have seen a few batches."""
     settings = resolve_data(DataSettings(name=data))
-    train, test = (open_source(settings, split) for split in ("train-part", "test"))
-    model = make_backbone(backbone, seed)
-    share = plain_share(settings.image_size)
-    _estimate_statistics(model, settings)
-    bank, queries = (
-        extract(
-            model,
-            source,
-            image_size=settings.image_size,
-            mean=settings.mean,
-            std=settings.std,
-            device=torch.device("cpu"),
-            share=share,
-        )
-        for source in (train, test)
-    )
-    return knn(bank, queries).top1
-
-
-@torch.no_grad()
-def _estimate_statistics(model: nn.Module, settings: DataSettings) -> None:
-    """Without this the running statistics of an untrained batch norm are those of no data at all."""
-    model.train()
-    for number, batch in enumerate(in_order(open_source(settings, "train-part"), 256)):
-        if number == STATISTICS_BATCHES:
-            break
-        model(_plain(batch.images, batch.sizes, settings))
+    module, words = random_backbone(backbone, seed)
+    size, mean, std = settings.image_size, settings.mean, settings.std
+    model = LoadedModel(module.eval(), backbone, size, mean, std, "never trained", words, {"method": RANDOM})
+    bench = Bench(model, RANDOM, data, ProgressLine(quiet=True), device=torch.device("cpu"))
+    return knn(bench.train, bench.test).top1
 
 
 def _pixels(settings: DataSettings, split: str) -> Features:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,23 @@ import torch
 
 from iecl.console import ProgressLine
 from iecl.data.listing import splits
+from iecl.data.loader import in_order
 from iecl.data.opening import open_source
 from iecl.data.resolve import folder_of, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.source import Source
 from iecl.errors import UserError
 from iecl.evaluation.features import Features, extract, extract_crops, no_labels
+from iecl.evaluation.foreign import RANDOM
 from iecl.evaluation.model import LoadedModel
 from iecl.runs.directory import RunDirectory
 from iecl.settings import read_toml
 from iecl.training.plan import plan_from_values
+from iecl.views.making import make_plain
 from iecl.views.policies import SMALL, plain_share
+
+STATISTICS_BATCHES, STATISTICS_BATCH = 8, 256
+"""How much an untrained backbone's batch norms see before it is measured."""
 
 
 def best_device() -> torch.device:
@@ -67,6 +74,14 @@ class Bench:
         return resolve_data(replace(chosen, image_size=self.model.image_size, resident_megabytes=resident))
 
     @property
+    def data_name(self) -> str:
+        """The data as a record names them: a folder by its whole path."""
+        if self.given is None:
+            return self.data.name
+        folder = folder_of(self.given)
+        return self.given if folder is None else str(folder)
+
+    @property
     def has_own_test(self) -> bool:
         """Whether the data come with test pictures; otherwise a fixed part of a folder takes their place."""
         folder = folder_of(self.data.name)
@@ -97,11 +112,27 @@ class Bench:
     def train(self) -> Features:
         """One row for each labelled training picture, seen once and plain."""
         both = self.train_pictures, self.test_pictures  # a fault of either is told before the work
+        if self.model.method == RANDOM:
+            self._estimate_statistics()
         return self.features(both[0], "train").labelled("train")
+
+    @torch.no_grad()
+    def _estimate_statistics(self) -> None:
+        """Without this the running statistics of an untrained batch norm are those of no data at all."""
+        model = self.model
+        model.backbone.train()
+        batches = in_order(self.train_pictures, STATISTICS_BATCH, self.data.workers, self._skip)
+        for pictures in islice(batches, STATISTICS_BATCHES):
+            seen = pictures.to(self.device)
+            share = plain_share(model.image_size)
+            model.backbone(make_plain(seen.images, seen.sizes, model.image_size, model.mean, model.std, share))
+        batches.close()
+        model.backbone.eval()
 
     @cached_property
     def test(self) -> Features:
         """One row for each labelled test picture, seen once and plain."""
+        assert self.train is not None  # first: an untrained backbone gets its statistics there
         return self.features(self.test_pictures, "test").labelled("test")
 
     def features(self, source: Source, what: str) -> Features:

@@ -34,6 +34,8 @@ class Evaluation(ABC):
     rereads: bool = False
     """Whether training pictures are read more than once, so that keeping them decoded pays."""
 
+    settings: Any
+
     @abstractmethod
     def __init__(self, settings: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""A trained backbone from a run directory or an exported file, with the proof that its weights were loaded."""
+"""A backbone from a run directory or a file, with the proof that its weights were loaded."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from iecl.backbones.making import make_backbone, width_of
+from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
 from iecl.errors import UserError, did_you_mean
+from iecl.evaluation.foreign import RANDOM, backbone_from_file, random_backbone, usual_size
 from iecl.parts.spectral_norm import fold, normalise_convolutions
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
@@ -44,14 +46,24 @@ class LoadedModel:
         """The length of a feature."""
         return width_of(self.backbone)
 
+    @property
+    def method(self) -> str:
+        """What trained it, where that is known."""
+        return self.metadata.get("method", "not known")
 
-def load_model(target: Path | str, checkpoint: str = "final") -> LoadedModel:
-    """The backbone of a run directory or of an exported `.safetensors` file.
+
+def load_model(
+    target: Path | str, checkpoint: str = "final", *, backbone: str = "", image_size: int = 0
+) -> LoadedModel:
+    """A backbone by the name of what holds it.
 
     Args:
-        target: the run directory or the file.
-        checkpoint: `final`, the weights at the end of the run (of a run that is not finished: its newest checkpoint);
+        target: a run directory; a checkpoint in one; a `.safetensors` file that `iecl export` wrote; with `backbone`,
+            any file of plain torchvision or timm weights, or `random` for a backbone that was never trained.
+        checkpoint: of a run: `final`, the weights at its end (of a run that is not finished: its newest checkpoint);
             `last`, the newest checkpoint; `best`, the best one by the run's own measure, which knows no test set.
+        backbone: what a file from elsewhere holds; everything else says so itself.
+        image_size: side of a view for a backbone from elsewhere; 0: what it is meant for.
 
     Raises:
         UserError: there are no such weights, or they do not fit their backbone.
@@ -62,21 +74,47 @@ def load_model(target: Path | str, checkpoint: str = "final") -> LoadedModel:
     path = Path(target)
     if path.is_dir():
         return _from_run(RunDirectory.existing(path, where=str(path)), checkpoint)
-    if not path.exists():
-        do = "give a run directory or a .safetensors file"
-        raise UserError(f"there is no run and no file {path}", where="MODEL", do=do)
-    if checkpoint != "final":
-        raise UserError(f"{path} is a file with one set of weights", where="--checkpoint", do="leave it out")
-    return _from_file(path)
+    if checkpoint != "final" and (path.exists() or target == RANDOM):
+        raise UserError(f"{target} is one set of weights", where="--checkpoint", do="leave it out")
+    if not path.exists() and target != RANDOM:
+        raise UserError(
+            f"there is no run and no file {path}",
+            where="MODEL",
+            do=f"give a run directory, a file of weights, or {RANDOM}",
+        )
+    if path.suffix == ".ckpt" and RunDirectory(path.parent.parent).holds_run:
+        return _from_checkpoint(RunDirectory(path.parent.parent), load_checkpoint(path), path.stem)
+    return _from_elsewhere(target, backbone, image_size) if backbone else _from_file(path)
+
+
+def _from_elsewhere(target: Path | str, backbone: str, image_size: int) -> LoadedModel:
+    """A backbone that does not say what pictures it expects: those of ImageNet's constants."""
+    is_random = target == RANDOM
+    module, line = random_backbone(backbone) if is_random else backbone_from_file(Path(target), backbone)
+    size = image_size or usual_size(backbone)
+    metadata = {
+        "backbone": backbone,
+        "image_size": str(size),
+        "mean": json.dumps(IMAGENET_MEAN),
+        "std": json.dumps(IMAGENET_STD),
+        "width": str(width_of(module)),
+        "method": RANDOM if is_random else "not known",
+    }
+    which = "never trained" if is_random else Path(target).name
+    return LoadedModel(module.eval(), backbone, size, IMAGENET_MEAN, IMAGENET_STD, which, line, metadata)
 
 
 def _from_file(path: Path) -> LoadedModel:
-    state, metadata = load_weights(path)
+    if not path.exists():
+        raise UserError(f"{path} of which backbone?", where="--backbone", do="name it, as in --backbone resnet18")
+    with path.open("rb") as file:
+        is_torch = file.read(2) == b"PK"
+    state, metadata = ({}, {}) if is_torch else load_weights(path)
     if metadata.get("format") != FORMAT:
         raise UserError(
             f"{path} does not say which backbone it holds: its format is {metadata.get('format', 'not given')}",
             where=str(path),
-            do="give a file that iecl export wrote",
+            do="name it with --backbone, or give a file that iecl export wrote",
         )
     return _assemble(state, metadata, "final", str(path))
 
@@ -93,6 +131,10 @@ def _from_run(run: RunDirectory, checkpoint: str) -> LoadedModel:
         raise UserError(
             f"{run.path} has no weights yet", where=str(run.path), do="wait for its first checkpoint, or resume it"
         )
+    return _from_checkpoint(run, found, checkpoint)
+
+
+def _from_checkpoint(run: RunDirectory, found: dict[str, Any], checkpoint: str) -> LoadedModel:
     plan = plan_from_values(read_toml(run.settings))
     state = _encoder_state(found["method"], plan.backbone.name, str(run.checkpoints))
     return _assemble(state, _metadata(plan, found["step"]), f"{checkpoint}, step {found['step']}", str(run.checkpoints))

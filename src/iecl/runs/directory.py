@@ -98,10 +98,6 @@ class RunDirectory:
         rows = [row for row in self.read_metrics() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
-    def write_json(self, path: Path, content: Mapping[str, Any]) -> None:
-        """Write one JSON file, whole or not at all."""
-        write_atomically(path, json.dumps(content, indent=2) + "\n")
-
     def read_json(self, path: Path) -> dict[str, Any]:
         """The content of a JSON file of this run, or nothing if it was not written yet."""
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -114,6 +110,11 @@ def rank_at_start() -> int:
     The first one alone makes and clears directories, writes settings and speaks; the others join it to train.
     """
     return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one JSON file, whole or not at all."""
+    write_atomically(path, json.dumps(content, indent=2) + "\n")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

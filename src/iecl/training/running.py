@@ -17,7 +17,7 @@ from iecl.console import ProgressLine, duration, log_to_terminal
 from iecl.errors import TrainingError, UserError
 from iecl.meters.verdict import verdict
 from iecl.parts.spectral_norm import fold
-from iecl.runs.directory import RunDirectory, rank_at_start, write_atomically
+from iecl.runs.directory import RunDirectory, rank_at_start, write_atomically, write_json
 from iecl.runs.environment import describe_environment
 from iecl.runs.weights import save_weights
 from iecl.training.loop import Loop
@@ -34,7 +34,7 @@ def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, An
     if rank_at_start() == 0 and not run.holds_run:
         header = "Every setting of this run, resolved. Use it again: iecl pretrain --recipe THIS_FOLDER"
         write_atomically(run.settings, plan.to_toml(header))
-        run.write_json(run.environment, describe_environment() | {"device": _device_name(plan)})
+        write_json(run.environment, describe_environment() | {"device": _device_name(plan)})
     # Plain values: Lightning looks into what it sends to other processes and stumbles over frozen dataclasses.
     result = fabric.launch(_train_in_process, plan.values(), str(run.path), quiet)  # type: ignore[arg-type]
     if isinstance(result, UserError):
@@ -98,7 +98,7 @@ def _write_summary(run: RunDirectory, summary: dict[str, Any], width: int | None
     judged = verdict(rows, width)
     last = {name: value for row in rows for name, value in row.items() if name not in ("step", "epoch")}
     summary |= {"verdict": judged.word, "reasons": list(judged.reasons), "advice": judged.advice, "last": last}
-    run.write_json(run.summary, summary)
+    write_json(run.summary, summary)
     if summary["finished"]:
         log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "no reading gives cause for worry")
         if judged.advice and judged.word != "healthy":

@@ -1,0 +1,144 @@
+"""All evaluations of one backbone on one page: the card, as Markdown for people and as JSON for programs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from iecl.console import ProgressLine
+from iecl.errors import UserError, did_you_mean
+from iecl.evaluation import EVALUATIONS
+from iecl.evaluation.bench import Bench
+from iecl.evaluation.model import load_model
+from iecl.evaluation.printed import printed
+from iecl.evaluation.running import measure, prepare
+from iecl.runs.directory import RunDirectory, write_atomically, write_json
+
+ON_VOC = ("detection", "segmentation")
+"""Evaluations that read boxes and masks, not classes."""
+Options = Mapping[str, Mapping[str, Any]]
+
+
+def evaluate_all(
+    target: Path | str,
+    data: str | None = None,
+    *,
+    voc: str | None = None,
+    only: Iterable[str] = (),
+    checkpoint: str = "final",
+    backbone: str = "",
+    image_size: int = 0,
+    seeds: int = 3,
+    out: Path | str | None = None,
+    quiet: bool = True,
+    options: Options | None = None,
+) -> dict[str, Any]:
+    """Measure a backbone with every protocol that the data allow, and write the card.
+
+    Each result is written as soon as it is there; a long evaluation that was broken off goes on from its last epoch.
+
+    Args:
+        target: as for `evaluate`.
+        data: classes to tell apart; by default the run's own data.
+        voc: a VOCdevkit folder; without it detection and segmentation are left out.
+        only: names of evaluations; by default all.
+        checkpoint: which weights of a run.
+        backbone: what a file from elsewhere, or `random`, is.
+        image_size: side of a view for such a backbone.
+        seeds: repetitions of each evaluation that has a seed.
+        out: folder for the card; by default the run's `evaluations/`.
+        quiet: show no progress.
+        options: settings by evaluation, as in `{"linear": {"epochs": 100}}`.
+    """
+    chosen = {name: prepare(name, (options or {}).get(name, {})) for name in _names(only, voc)}
+    model = load_model(target, checkpoint, backbone=backbone, image_size=image_size)
+    folder = _folder(target, out)
+    results = []
+    with ProgressLine(quiet) as line:
+        rereads = any(evaluation.rereads for evaluation in chosen.values())
+        classes = Bench(model, target, data, line, keep_decoded=rereads)
+        pixels = Bench(model, target, voc, line)
+        for name, evaluation in chosen.items():
+            bench = pixels if name in ON_VOC else classes
+            times = seeds if hasattr(evaluation.settings, "seed") else 1
+            file = None if Path(target).is_dir() else folder / f"{name}.json"
+            results.append(measure(name, evaluation, bench, seeds=times, checkpoint=checkpoint, out=file))
+    card = {"model": str(target), "backbone": model.name, "weights": model.proof, "results": results}
+    write_json(folder / "card.json", card)
+    write_atomically(folder / "card.md", markdown(card))
+    return card | {"file": str(folder / "card.md")}
+
+
+def _names(only: Iterable[str], voc: str | None) -> list[str]:
+    """The evaluations to run, in the order of the table."""
+    wanted = list(only)
+    for name in wanted:
+        if name not in EVALUATIONS:
+            raise UserError(f"no evaluation is called {name!r}", where="--only", do=did_you_mean(name, EVALUATIONS))
+    lacking = [name for name in wanted if name in ON_VOC and voc is None]
+    if lacking:
+        raise UserError(f"{lacking[0]} needs boxes and masks", where="--voc", do="name a VOCdevkit folder")
+    return [name for name in EVALUATIONS if (not wanted or name in wanted) and (voc is not None or name not in ON_VOC)]
+
+
+def _folder(target: Path | str, out: Path | str | None) -> Path:
+    if out is None and not Path(target).is_dir():
+        raise UserError(f"where is the card of {target} to go?", where="--out", do="name a folder")
+    folder = RunDirectory(target).evaluations if out is None else Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def markdown(card: Mapping[str, Any]) -> str:
+    """The card for people: a table of numbers, then what each was measured with."""
+    parts = [f"# Evaluation of {card['model']}", f"{card['backbone']}; weights: {card['weights']}", ""]
+    parts += [numbers(card["results"]), ""]
+    for result in card["results"]:
+        parts += [f"## {result['evaluation']}", "", f"`{result['protocol_id']}` on {result['data']}", ""]
+        parts += [f"- {name.replace('_', ' ')}: {_words(value)}" for name, value in result["protocol"].items()]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def numbers(results: Iterable[Mapping[str, Any]]) -> str:
+    """Every number of one model, with its deviation, its repetitions and how many pictures it rests on."""
+    rows = [
+        [result["evaluation"], name.replace("_", " "), _share(result, name), *_base(result, name)]
+        for result in results
+        for name in result["numbers"]
+    ]
+    return table(["evaluation", "number", "value", "seeds", "n", "paper"], rows)
+
+
+def compared(results: Iterable[Mapping[str, Any]]) -> str:
+    """The first number of each evaluation for several models, next to what the paper prints for their methods."""
+    rows = []
+    for result in results:
+        name = result["numbers"][0]
+        shown = f"{result['evaluation']} {name.replace('_', ' ')}"
+        rows.append([result["model"], result["method"], shown, _share(result, name), *_base(result, name)])
+    return table(["model", "method", "number", "measured", "seeds", "n", "paper"], rows)
+
+
+def _share(result: Mapping[str, Any], name: str) -> str:
+    deviations: Mapping[str, float] = result.get("deviation", {})
+    spread = f" ± {100 * deviations[name]:.2f}" if name in deviations else ""
+    return f"{100 * result[name]:.2f}{spread} %"
+
+
+def _base(result: Mapping[str, Any], name: str) -> list[str]:
+    """Repetitions, test pictures, and the paper's number where this is the one that it prints."""
+    paper = printed(result["evaluation"], result["method"]) if name == result["numbers"][0] else None
+    beside = "" if paper is None else f"{100 * paper:.2f} %"
+    return [str(result["protocol"]["repetitions"]), f"{result['n_test']:,}", beside]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with columns of equal width, readable as text too."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    lines = [head, ["-" * width for width in widths], *rows]
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in padded)
+
+
+def _words(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
