@@ -35,7 +35,7 @@ def test_results_of_a_card_stand_in_their_own_files_too(made_run: MadeRun) -> No
 
 def test_the_card_of_a_file_goes_where_it_is_told(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:
     weights = made_run.directory.weights
-    with pytest.raises(UserError, match="where is the card of .* to go.*--out.*name a folder"):
+    with pytest.raises(UserError, match=r"where is the card of .* to go.*--out.*name a folder"):
         evaluate_all(weights, str(pictures), only=["knn"])
     card = evaluate_all(weights, str(pictures), only=["knn"], out=tmp_path / "cards")
     assert Path(card["file"]) == tmp_path / "cards" / "card.md"

@@ -52,7 +52,7 @@ def test_a_prefix_is_not_guessed_away(theirs: torchvision.models.ResNet, tmp_pat
 
 def test_a_whole_checkpoint_is_no_table_of_tensors(theirs: torchvision.models.ResNet, tmp_path: Path) -> None:
     torch.save({"epoch": 3, "state_dict": theirs.state_dict()}, tmp_path / "a.pth")
-    with pytest.raises(UserError, match="no plain table of tensors: it holds epoch, state_dict.*give the state_dict"):
+    with pytest.raises(UserError, match=r"no plain table of tensors: it holds epoch, state_dict.*give the state_dict"):
         load_model(tmp_path / "a.pth", backbone="resnet18")
 
 

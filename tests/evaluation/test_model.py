@@ -140,7 +140,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
 
 def test_a_file_of_torch_needs_to_be_told_what_it_is(tmp_path: Path) -> None:
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "model.pth")
-    with pytest.raises(UserError, match="does not say which backbone it holds.*; name it with --backbone"):
+    with pytest.raises(UserError, match=r"does not say which backbone it holds.*; name it with --backbone"):
         load_model(tmp_path / "model.pth")
 
 
