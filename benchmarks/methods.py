@@ -2,7 +2,7 @@
 
     python -m benchmarks.methods
 
-Not a ranking: each method has its default recipe, four epochs and a narrow ResNet; methods that need long runs or large
+Not a ranking: each method has its default recipe, 312 steps and a narrow ResNet; methods that need long runs or large
 batches are at a disadvantage. The question is whether each one beats an untrained backbone, and what the block does.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.study import Arms, iecl, pretrained, study
 from iecl.methods import METHODS
 
-DATA, BACKBONE, EPOCHS, BATCH = "shapes", "resnet10-w16", 4, 128
+DATA, BACKBONE, EPOCHS, BATCH = "shapes", "resnet10-w16", 2, 64
 HOSTS = ("simclr", "moco-v2", "byol", "simsiam")
 """The paper's plug-in hosts: three seeds; the other methods have one."""
 UNWRAPPED = ("random",)

@@ -15,19 +15,19 @@ Arms = Mapping[str, Sequence[str]]
 """What each arm adds to the common command."""
 
 
-def python(*words: str) -> dict[str, Any]:
-    """One Python program on one thread, in a process whose peak memory is its own; its last line is its result."""
-    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=alone)
+def python(*words: str, threads: int = 1) -> dict[str, Any]:
+    """One Python program in a process whose peak memory is its own; its last line is its result. 0: all threads."""
+    limit = {"OMP_NUM_THREADS": str(threads)} if threads else {}
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=os.environ | limit)
     if done.returncode:
         return {"stopped": done.stderr.strip().splitlines()[-1]}
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 
 
-def iecl(*words: str) -> dict[str, Any]:
+def iecl(*words: str, threads: int = 1) -> dict[str, Any]:
     """One `iecl` command."""
-    return python("-m", "iecl", *words, "--json")
+    return python("-m", "iecl", *words, "--json", threads=threads)
 
 
 def pretrained(out: str, words: Sequence[str]) -> dict[str, Any]:
