@@ -10,7 +10,7 @@ from dataclasses import Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from measurements import RESULTS, benchmarks_page, made_on, table
+from measurements import RESULTS, benchmarks_page, made_on, measured_part, table
 
 import iecl
 from iecl.backbones import BACKBONES
@@ -231,4 +231,6 @@ if __name__ == "__main__":
     write("commands", "The command", commands_page())
     write("api", "Python", api_page())
     write("benchmarks", "Measurements", benchmarks_page())
+    for name in METHODS:
+        (OUT / f"measured-{name}.md").write_text(measured_part(name), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title

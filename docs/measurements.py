@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
-PERCENT = {"knn", "linear", "online_knn", "knn_pretrained", "knn_random", "knn_pixels"}
+PERCENT = {"above_random", "knn", "linear", "online_knn", "knn_pretrained", "knn_random", "knn_pixels"}
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -37,6 +37,30 @@ def study_part(name: str) -> str:
     (path,) = (RESULTS / name).glob("*.json")
     found = json.loads(path.read_text(encoding="utf-8"))
     return f"{rows_table(found['rows'])}\n\n{made_on(found)}\n"
+
+
+def measured_part(method: str) -> str:
+    """What the studies say of one method, to be included in its page."""
+    studies = {name: loaded(name) for name in ("methods", "steps", "parity")}
+    rows, parts = studies["methods"].get("rows", []), []
+    arms = [arm for arm in (method, f"{method} + block", "random") if any(row["arm"] == arm for row in rows)]
+    if arms:
+        parts += [rows_table([row for row in rows if row["arm"] in arms]), made_on(studies["methods"])]
+    steps = studies["steps"].get("results", {})
+    named = {key: steps[key] for key in (f"{method} / simclr", f"{method} + block / {method}") if key in steps}
+    if named:
+        parts += ["Time of a training step as a ratio, arms in turn in one run:", results_table(named)]
+        parts.append(made_on(studies["steps"]))
+    peers = [row for row in studies["parity"].get("rows", []) if row["arm"].startswith(f"{method}, ")]
+    if peers:
+        parts += ["Beside the same method from lightly's modules:", rows_table(peers), made_on(studies["parity"])]
+    return "\n\n".join(parts) + "\n" if parts else "No measurement is recorded.\n"
+
+
+def loaded(name: str) -> dict[str, Any]:
+    """The results of one study, or nothing."""
+    found = sorted((RESULTS / name).glob("*.json"))
+    return json.loads(found[0].read_text(encoding="utf-8")) if found else {}
 
 
 def results_table(results: Mapping[str, Mapping[str, Any]]) -> str:
