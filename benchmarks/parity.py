@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.study import Arms, iecl, pretrained, python, study
+from benchmarks.study import PRECISION, Arms, iecl, pretrained, python, study
 from iecl.backbones.making import make_backbone, width_of
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
@@ -113,7 +113,9 @@ def theirs(data: str, name: str, seed: int) -> dict[str, Any]:
             where = {"size": settings.image_size, "mean": settings.mean, "std": settings.std}
             views = make_views(batch, POLICIES[POLICY], ViewPlan(), seed=seed, epoch=epoch, **where)
             full = [x.contiguous(memory_format=torch.channels_last) for x in views.full]
-            method(*full).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=PRECISION == "bf16-mixed"):
+                loss = method(*full)
+            loss.backward()
             optimiser.step()
             optimiser.zero_grad()
             method.follow(KEEP.at(clock))

@@ -9,8 +9,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from benchmarks.result import RESULTS, machine_name, write
+from iecl.training.machine import choose_accelerator, choose_precision
 
 AT_ONCE = 2
+PRECISION = choose_precision("auto", choose_accelerator("auto"))
+"""What every run of a study gets on this machine; rows of machines that differ in it do not belong into one file."""
 Arms = Mapping[str, Sequence[str]]
 """What each arm adds to the common command."""
 
@@ -61,5 +64,5 @@ def study(
             arm, seed = waiting[finished]
             rows.append({"arm": arm, "seed": seed} | finished.result())
             rows.sort(key=lambda row: (order.index(row["arm"]), row["seed"]))
-            common = f"{setting}; each cell on one thread, {AT_ONCE} at a time"
+            common = f"{setting}; each cell on one thread, {AT_ONCE} at a time, precision {PRECISION}"
             write(name, question, {"setting": common, "arms": arms, "rows": rows})

@@ -260,3 +260,16 @@ def test_projections_that_come_together_are_a_collapse_even_where_the_views_stay
 def test_projections_that_were_never_apart_have_lost_nothing() -> None:
     close = {**HEALTHY, "uniformity": lambda share: -0.05}
     assert verdict(log(**close)).word == "healthy"
+
+
+@pytest.mark.parametrize(("end", "word"), [(0.19, "unlearning"), (0.345, "healthy"), (0.6, "healthy")])
+def test_features_below_those_of_the_untrained_network_are_unlearnt(end: float, word: str) -> None:
+    rows = [{"step": 0, "knn": 0.35}, *log(**HEALTHY), {"step": 4000, "knn": end}]
+    judged = verdict(rows)
+    assert judged.word == word
+    assert ("online kNN is 19.0 %, the untrained network had 35.0 %" in judged.reasons[0]) == (word == "unlearning")
+
+
+def test_a_fall_after_the_first_epoch_is_not_below_the_untrained_network() -> None:
+    rows = [*log(**HEALTHY), {"step": 100, "knn": 0.5}, {"step": 4000, "knn": 0.4}]
+    assert verdict(rows).word == "healthy"

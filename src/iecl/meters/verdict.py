@@ -19,6 +19,10 @@ SPREAD = (
     "switch on the entropy term or raise its weight; without negatives check the predictor, the stop-gradient and "
     "the momentum; then try a smaller learning rate"
 )
+UNLEARN = (
+    "try a learning rate three times smaller; with a queue, a shorter one or a slower momentum copy; and look whether "
+    "the views keep what the classes differ in"
+)
 LONGER_STEPS = "try a learning rate three times larger, and check that the warm-up ends early in the run"
 
 
@@ -27,7 +31,7 @@ class Verdict:
     """How a run is doing."""
 
     word: str
-    """healthy, slow, collapsing, diverged or too short (to tell)."""
+    """healthy, slow, unlearning, collapsing, diverged or too short (to tell)."""
     reasons: tuple[str, ...]
     """The evidence, one sentence each."""
     advice: str
@@ -37,8 +41,8 @@ class Verdict:
 def verdict(history: History, width: int | None = None) -> Verdict:
     """Judge a run by the rows of its log: `step`, `loss`, `loss/<term>` and `meter/<reading>`, missing ones allowed.
 
-    The worst that applies wins: diverged, then too short, collapsing, slow, healthy. `width`, the number of features,
-    tells a small rank from a small backbone.
+    The worst that applies wins: diverged, then too short, collapsing, unlearning, slow, healthy. `width`, the number of
+    features, tells a small rank from a small backbone.
 
     >>> rows = [{"step": step, "loss": 5 - step / 100} for step in range(0, 100, 10)]
     >>> verdict(rows).word
@@ -63,6 +67,9 @@ def verdict(history: History, width: int | None = None) -> Verdict:
     )
     if collapsed:
         return Verdict("collapsing", collapsed, SPREAD)
+    unlearnt = tuple(_below_untrained(history))
+    if unlearnt:
+        return Verdict("unlearning", unlearnt, UNLEARN)
     still = tuple(_standing_still(history, loss))
     if still:
         return Verdict("slow", still, LONGER_STEPS)
@@ -140,6 +147,14 @@ def _lost_spread(history: History) -> Iterator[str]:
     if spread and _last(spread) > -0.1 and _first(spread) < -0.2:
         change = f"from {_number(_first(spread))} to {_number(_last(spread))}"
         yield f"uniformity went {change}: the projections of all images are nearly equal"
+
+
+def _below_untrained(history: History) -> Iterator[str]:
+    """Where there are labels: neighbours agree less than under the network of step 0, by more than chance would."""
+    readings = _series(history, "knn")
+    if len(readings) > 1 and readings[0][0] == 0 and readings[-1][1] < readings[0][1] - 0.02:
+        before, now = (f"{100 * value:.1f} %" for _, value in (readings[0], readings[-1]))
+        yield f"online kNN is {now}, the untrained network had {before}: training has made the features worse"
 
 
 def _standing_still(history: History, loss: Series) -> Iterator[str]:

@@ -96,6 +96,8 @@ class Loop:
         self.restore()
         log.info("%s", self.describe())
         self.recorder.line.begin()
+        if self.step == 0 and self.neighbours.is_possible and self.plan.training.knn_epochs:
+            self._record_accuracy(self.neighbours.untrained(self.method.encoder()), epoch=0)
         with StopFlag() as stop:
             while self.step < self.steps:
                 self._epoch(self.step // self.steps_per_epoch, stop)
@@ -203,14 +205,17 @@ class Loop:
             if not is_due:
                 return float("-inf")
             accuracy = self.neighbours.accuracy(self.method.encoder())
-            row = {"step": self.step, "epoch": epoch, "knn": accuracy}
-            if self.fabric.is_global_zero:
-                self.run.append_metrics(row)
-                self.recorder.log(row)
+            self._record_accuracy(accuracy, epoch)
             log.info("epoch %d: online kNN %.1f %% (leave-one-out on training images)", epoch + 1, 100 * accuracy)
             return accuracy
         rows = [row["loss"] for row in self.run.read_metrics() if row.get("epoch") == epoch and "loss" in row]
         return -sum(rows) / len(rows) if rows else float("-inf")
+
+    def _record_accuracy(self, accuracy: float, epoch: int) -> None:
+        row = {"step": self.step, "epoch": epoch, "knn": accuracy}
+        if self.fabric.is_global_zero:
+            self.run.append_metrics(row)
+            self.recorder.log(row)
 
     def save(self, is_best: bool = False) -> None:
         """Write a checkpoint; every process waits until it is on the disk."""
@@ -230,14 +235,13 @@ class Loop:
     def restore(self) -> None:
         """Continue from the newest checkpoint, if there is one."""
         state = latest_checkpoint(self.run.checkpoints)
-        if state is None:
-            return
-        self.method.load_state_dict(state["method"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.fabric.strategy.precision.load_state_dict(state["precision"])
-        self.step, self.best = state["step"], state["best"]
+        if state is not None:
+            self.method.load_state_dict(state["method"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.fabric.strategy.precision.load_state_dict(state["precision"])
+            self.step, self.best = state["step"], state["best"]
         if self.fabric.is_global_zero:
-            self.run.forget_after(self.step)
+            self.run.forget_after(self.step if self.step else -1)  # nothing is kept of a start without a checkpoint
 
     def _leave(self, stop: StopFlag) -> None:
         self.save()

@@ -3,6 +3,10 @@
 It never touches a test set, so that looking at it, or choosing a checkpoint by it, spoils no later number.
 """
 
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import islice
+
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +19,7 @@ from iecl.views.policies import plain_share
 
 MOST_IMAGES = 2048
 NEIGHBOURS = 20
+STATISTICS_BATCHES = 2
 
 
 class OnlineNeighbours:
@@ -33,16 +38,28 @@ class OnlineNeighbours:
         """Share of the sample whose neighbours vote for their class."""
         was_training = encoder.training
         encoder.eval()
-        features: list[Tensor] = []
-        labels: list[Tensor] = []
+        parts = [(encoder(x).float().cpu(), labels) for x, labels in self._pictures()]
+        encoder.train(was_training)
+        features, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+        return neighbour_accuracy(features, labels, k=min(NEIGHBOURS, len(features) - 1)).item()
+
+    @torch.no_grad()
+    def untrained(self, encoder: nn.Module) -> float:
+        """What the encoder reaches before its first step, once its batch norms have seen some pictures.
+
+        A run that ends below it has unlearnt. The encoder itself is left as it is.
+        """
+        copy = deepcopy(encoder).train()
+        for x, _ in islice(self._pictures(), STATISTICS_BATCHES):
+            copy(x)
+        return self.accuracy(copy)
+
+    def _pictures(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Plain views of the sample and their labels, batch by batch."""
         for index in torch.split(self.index, 256):
             pixels = self.source.read(index.numpy())
             good = torch.ones(len(index), dtype=torch.bool)
             good[[row for row, _ in pixels.bad]] = False
             images, sizes = pixels.images[good].to(self.device), pixels.sizes[good].to(self.device)
             x = make_plain(images, sizes, self.data.image_size, self.data.mean, self.data.std, self.share)
-            features.append(encoder(x).float().cpu())
-            labels.append(torch.from_numpy(self.source.labels)[index][good])
-        encoder.train(was_training)
-        found = torch.cat(features)
-        return neighbour_accuracy(found, torch.cat(labels), k=min(NEIGHBOURS, len(found) - 1)).item()
+            yield x, torch.from_numpy(self.source.labels)[index][good]
