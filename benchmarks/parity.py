@@ -31,13 +31,14 @@ from iecl.views.policies import POLICIES, ViewPlan, plain_share
 
 BACKBONE, EPOCHS, BATCH, SEEDS = "resnet10-w16", 1, 128, (0, 1, 2)
 HIDDEN, OUT, RATE, DECAY, POLICY = 512, 128, 1e-3, 1e-4, "simclr-small"
-KEEP = Ramp(start=0.9, end=0.99, shape="linear")
+KEEP = {"moco-v2": Ramp.constant(0.99), "byol": Ramp(start=0.9, end=0.99, shape="linear")}
+QUEUE = 256
 SIZES = ["--set", f"method.hidden={HIDDEN}", "--set", f"method.out={OUT}"]
 KEEPS = ["--set", "method.keep={start=0.9, end=0.99, shape='linear'}"]
 PREDICTS = ["--set", "method.predictor_hidden=512"]
 OURS: Arms = {
     "simclr": [*SIZES, "--set", "method.temperature=0.2"],
-    "moco-v2": [*SIZES, *KEEPS, "--set", "method.temperature=0.2", "--set", "method.queue=4096"],
+    "moco-v2": [*SIZES, "--set", "method.temperature=0.2", "--set", f"method.queue={QUEUE}"],
     "byol": [*SIZES, *KEEPS, *PREDICTS],
     "simsiam": [*SIZES, *PREDICTS, "--set", "method.layers=3", "--set", "method.constant_predictor=false"],
 }
@@ -58,8 +59,10 @@ class FromLightly(nn.Module):
             self.head = heads.SimCLRProjectionHead(width, HIDDEN, OUT)
             self.criterion = loss.NTXentLoss(temperature=0.2)
         elif name == "moco-v2":
-            self.head = heads.MoCoProjectionHead(width, HIDDEN, OUT)
-            self.criterion = loss.NTXentLoss(temperature=0.2, memory_bank_size=(4096, OUT))
+            # The norm of our short recipe: without one the projections of such a run come together, on both sides.
+            layers = [(width, HIDDEN, nn.BatchNorm1d(HIDDEN), nn.ReLU()), (HIDDEN, OUT, None, None)]
+            self.head = heads.ProjectionHead(layers)
+            self.criterion = loss.NTXentLoss(temperature=0.2, memory_bank_size=(QUEUE, OUT))
         elif name == "byol":
             self.head = heads.BYOLProjectionHead(width, HIDDEN, OUT)
             self.predictor = heads.BYOLPredictionHead(OUT, HIDDEN, OUT)
@@ -118,7 +121,8 @@ def theirs(data: str, name: str, seed: int) -> dict[str, Any]:
             loss.backward()
             optimiser.step()
             optimiser.zero_grad()
-            method.follow(KEEP.at(clock))
+            if name in KEEP:
+                method.follow(KEEP[name].at(clock))
     seconds = time.monotonic() - began
     share, look = plain_share(settings.image_size), torch.device("cpu")
     bank, queries = (
