@@ -208,3 +208,24 @@ def export(run: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
     from iecl.exporting.weights import export as write
 
     return write(run, Path(out), **options)
+
+
+def views(
+    run: str | Path, step: int, out: str | Path, *, index: int | None = None, row: int | None = None
+) -> dict[str, Any]:
+    """Draw the views of one training image again, exactly, and write them beside it as a picture.
+
+    Args:
+        run: the run directory.
+        step: an optimiser step of the run, from 1 on.
+        out: a .png file.
+        index: which image of the data: its views in the epoch of that step.
+        row: which of the step's own images; exactly one of the two is given.
+    """
+    from iecl.training.looking import look, save_picture
+
+    seen = look(run, step, index=index, row=row)
+    data = Run(Path(run)).settings["data"]
+    save_picture(seen, tuple(data["mean"]), tuple(data["std"]), Path(out))
+    facts = {name: getattr(seen, name) for name in ("index", "step", "row", "epoch", "position")}
+    return {"path": str(out), "image": seen.path, **facts, "draws": list(seen.draws)}

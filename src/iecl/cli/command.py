@@ -12,9 +12,10 @@ from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
 
 VERBS = {
     "pretrain": "train a backbone on a folder of images",
-    "evaluate": "measure a backbone: kNN or linear probe",
+    "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
     "embed": "write one feature vector per image",
     "export": "write a backbone as safetensors",
+    "views": "draw the views of a training image again, exactly",
     "list": "what there is: methods, backbones, datasets, recipes",
     "describe": "show a run, a recipe or a method with its settings",
     "demo": "two minutes of training on generated pictures, compared with doing nothing",

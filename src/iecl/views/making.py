@@ -1,6 +1,6 @@
 """From a batch of pictures to the views a method sees."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from iecl.views.apply import apply
-from iecl.views.draw import centre, draw
+from iecl.views.draw import Draws, centre, draw
 from iecl.views.policies import Policy, ViewPlan
 
 
@@ -65,17 +65,24 @@ def make_views(
     epoch: int,
 ) -> Views:
     """Draw and make the views that `plan` asks for; view i follows the i-th policy, which are taken in turn."""
-
-    def view(number: int, side: int, crop: tuple[float, float] | None) -> Float[Tensor, "n 3 side side"]:
-        policy = policies[number % len(policies)]
-        policy = policy if crop is None else replace(policy, crop_low=crop[0], crop_high=crop[1])
-        drawn = draw(policy, batch.sizes, batch.positions, seed=seed, epoch=epoch, view=number)
-        return apply(batch.images, drawn, side, mean, std)
-
-    full = tuple(view(number, size, plan.full_crop) for number in range(plan.full))
-    further = range(plan.full, plan.full + plan.small)
-    small = tuple(view(number, plan.small_side(size), plan.small_crop) for number in further)
+    made = [
+        apply(batch.images, drawn, size if number < plan.full else plan.small_side(size), mean, std)
+        for number, drawn in enumerate(draw_views(batch, policies, plan, seed=seed, epoch=epoch))
+    ]
+    full, small = tuple(made[: plan.full]), tuple(made[plan.full :])
     return Views(full=full, positions=batch.positions, labels=batch.labels, index=batch.index, small=small)
+
+
+def draw_views(
+    batch: PictureBatch, policies: tuple[Policy, ...], plan: ViewPlan, *, seed: int, epoch: int
+) -> Iterator[Draws]:
+    """What happens to each picture in the full views, then in the small ones."""
+    for number in range(plan.full + plan.small):
+        policy = policies[number % len(policies)]
+        crop = plan.full_crop if number < plan.full else plan.small_crop
+        if crop is not None:
+            policy = replace(policy, crop_low=crop[0], crop_high=crop[1])
+        yield draw(policy, batch.sizes, batch.positions, seed=seed, epoch=epoch, view=number)
 
 
 def make_plain(
