@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from iecl.api import Run, embed, evaluate, evaluate_all, export, load, pretrain
+    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, load, pretrain
     from iecl.errors import UserError
     from iecl.objective.attaching import attach_block
     from iecl.objective.wrapper import IECL
@@ -23,6 +23,7 @@ _HOMES = {
     "evaluate_all": "iecl.api",
     "embed": "iecl.api",
     "export": "iecl.api",
+    "extend": "iecl.api",
     "load": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.objective.wrapper",
@@ -43,6 +44,7 @@ __all__ = [
     "evaluate",
     "evaluate_all",
     "export",
+    "extend",
     "load",
     "pretrain",
 ]

@@ -70,6 +70,7 @@ def pretrain(
     recipe: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     sets: Iterable[str] = (),
+    start_from: str | Path = "",
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
@@ -87,6 +88,7 @@ def pretrain(
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
         settings: further settings by section, as in `{"optimiser": {"rate": 1e-3}}`.
         sets: the same as text, as in `["optimiser.rate=1e-3"]`.
+        start_from: a run or a file of weights that the backbone begins with; everything else begins afresh.
         resume: go on with the run in `out`; settings given here must equal the run's.
         overwrite: replace a run in `out`.
         quiet: show warnings only.
@@ -107,10 +109,38 @@ def pretrain(
     with log_to_terminal(quiet):
         given = merge(flags, settings or {})
         if resume:
+            if start_from:
+                raise UserError("a resumed run has its weights already", where="--from", do="leave --from out")
             plan, run = _plan_to_resume(out, method, recipe, given, sets)
-        else:
-            plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
-        return _start(plan, run, quiet)
+            return _start(plan, run, quiet, {"kind": "resume"})
+        if start_from:
+            return _start_from(str(start_from), backbone, (out, method, recipe, given, sets, overwrite), quiet)
+        plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
+        return _start(plan, run, quiet, {"kind": "start"})
+
+
+def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Run:
+    """Go on with a run for longer than it was planned, under a schedule that is planned anew and shown first.
+
+    Args:
+        run: the run directory to go on from; it is left as it is.
+        epochs: passes over the data in all, those of `run` included.
+        out: the new run directory; by default the old one's name with the number of epochs.
+        overwrite: replace a run in `out`.
+        quiet: show warnings only.
+    """
+    from iecl.continuing import copy_state, curves, longer
+
+    with log_to_terminal(quiet or rank_at_start() > 0):
+        parent = RunDirectory.existing(run)
+        plan, origin = longer(parent, epochs)
+        log.info("the schedule of %s, old and new:\n%s", parent.path, curves(parent, plan))
+        made = RunDirectory(out or f"{parent.path}-{epochs}-epochs")
+        if rank_at_start() == 0:
+            made = RunDirectory.fresh(made.path, overwrite)
+            copy_state(parent, made)
+        log.info("writing to %s", made.path)
+        return _start(plan, made, quiet, origin)
 
 
 def _plan_afresh(
@@ -130,6 +160,26 @@ def _plan_afresh(
     run = RunDirectory.fresh(out, overwrite) if is_first else RunDirectory(out)
     log.info("writing to %s", run.path)
     return plan, run
+
+
+def _start_from(source: str, backbone: str, asked: tuple[Any, ...], quiet: bool) -> Run:
+    """A new run whose backbone begins with the weights of another, which its folder keeps."""
+    log.info("loading torch")
+    from iecl.continuing import keep_start
+    from iecl.evaluation.model import load_model
+    from iecl.settings import merge
+
+    model = load_model(source, backbone=backbone)
+    out, method, recipe, given, sets, overwrite = asked
+    given = merge({"backbone": {"name": model.name}}, given)
+    if given["backbone"]["name"] != model.name:
+        raise UserError(
+            f"{source} holds a {model.name}, its weights do not fit {given['backbone']['name']}", where="--backbone"
+        )
+    plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
+    origin = keep_start(run, model, source) if rank_at_start() == 0 else {}
+    log.info("starting from %s: %s", source, model.proof)
+    return _start(plan, run, quiet, origin)
 
 
 def _plan_to_resume(
@@ -166,13 +216,16 @@ def _plan_to_resume(
     return new, run
 
 
-def _start(plan: Plan, run: RunDirectory, quiet: bool) -> Run:
+def _start(plan: Plan, run: RunDirectory, quiet: bool, origin: Mapping[str, Any]) -> Run:
+    """Train in this process or in those that it starts; `origin` says what the run comes from."""
     if run.read_json(run.summary).get("finished"):
         log.info("%s is finished already", run.path)
         return Run(run.path)
     log.info("loading torch")
     from iecl.training.running import start
 
+    if rank_at_start() == 0:
+        run.append_history(origin)
     start(plan, run, quiet=quiet)
     return Run(run.path)
 

@@ -7,7 +7,7 @@ place; elsewhere a plain line appears at most every 30 seconds. `NO_COLOR` is ho
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -110,6 +110,21 @@ class Counter:
     def __call__(self, done: int, total: int) -> None:
         """Show the count."""
         self.line.show(f"{self.what}  {done:,}/{total:,}")
+
+
+def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with columns of equal width, readable as text too.
+
+    >>> print(plain_table(["step", "rate"], [["1", "0.001"], ["100", "0"]]))
+    | step | rate  |
+    | ---- | ----- |
+    | 1    | 0.001 |
+    | 100  | 0     |
+    """
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    lines = [head, ["-" * width for width in widths], *rows]
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in padded)
 
 
 def duration(seconds: float) -> str:

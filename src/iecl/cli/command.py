@@ -12,6 +12,7 @@ from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
 
 VERBS = {
     "pretrain": "train a backbone on a folder of images",
+    "extend": "go on with a run for more epochs, under a schedule planned anew",
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
     "embed": "write one feature vector per image",
     "export": "write a backbone as safetensors",

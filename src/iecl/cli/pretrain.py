@@ -1,10 +1,13 @@
 """`iecl pretrain`: arguments, one call, closing lines."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
 from iecl.runs.directory import rank_at_start
+
+if TYPE_CHECKING:
+    from iecl.api import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, help="machines")
     parser.add_argument("--strategy", help="Lightning's name for how processes work together: ddp, fsdp, ...")
     parser.add_argument("--accelerator", help="auto, cpu, cuda or mps")
+    parser.add_argument("--from", dest="start_from", default="", help="run or file of weights to begin with")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
 
@@ -51,10 +55,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         settings={"training": {name: value for name, value in machine.items() if value is not None}}
         | ({} if args.saib is None else {"saib": {"form": args.saib}}),
         sets=args.set,
+        start_from=args.start_from,
         resume=args.resume,
         overwrite=args.overwrite,
         quiet=args.quiet,
     )
+    return closing(args, made)
+
+
+def closing(args: argparse.Namespace, made: "Run") -> dict[str, Any]:
+    """What to say of a run that has ended, and what to do next."""
     if rank_at_start() > 0:  # the first of several processes speaks for all
         return {"run": str(made.path)}
     summary = made.summary

@@ -1,10 +1,10 @@
 """All evaluations of one backbone on one page: the card, as Markdown for people and as JSON for programs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from iecl.console import ProgressLine
+from iecl.console import ProgressLine, plain_table
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.bench import Bench
@@ -106,7 +106,7 @@ def numbers(results: Iterable[Mapping[str, Any]]) -> str:
         for result in results
         for name in result["numbers"]
     ]
-    return table(["evaluation", "number", "value", "seeds", "n", "paper"], rows)
+    return plain_table(["evaluation", "number", "value", "seeds", "n", "paper"], rows)
 
 
 def compared(results: Iterable[Mapping[str, Any]]) -> str:
@@ -116,7 +116,7 @@ def compared(results: Iterable[Mapping[str, Any]]) -> str:
         name = result["numbers"][0]
         shown = f"{result['evaluation']} {name.replace('_', ' ')}"
         rows.append([result["model"], result["method"], shown, _share(result, name), *_base(result, name)])
-    return table(["model", "method", "number", "measured", "seeds", "n", "paper"], rows)
+    return plain_table(["model", "method", "number", "measured", "seeds", "n", "paper"], rows)
 
 
 def _share(result: Mapping[str, Any], name: str) -> str:
@@ -130,14 +130,6 @@ def _base(result: Mapping[str, Any], name: str) -> list[str]:
     paper = printed(result["evaluation"], result["method"]) if name == result["numbers"][0] else None
     beside = "" if paper is None else f"{100 * paper:.2f} %"
     return [str(result["protocol"]["repetitions"]), f"{result['n_test']:,}", beside]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with columns of equal width, readable as text too."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    lines = [head, ["-" * width for width in widths], *rows]
-    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in padded)
 
 
 def _words(value: Any) -> str:

@@ -9,11 +9,14 @@
 - `weights.safetensors`: the backbone, with plain torchvision or timm names
 - `summary.json`: the verdict and the last readings
 - `evaluations/`: one file for each evaluation
+- `history.jsonl`: when it was started, resumed or extended, and what from
+- `start.safetensors`: the weights that a run began with, if it was told to begin with some
 """
 
 import json
 import os
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,8 @@ class RunDirectory:
         self.weights = self.path / "weights.safetensors"
         self.summary = self.path / "summary.json"
         self.evaluations = self.path / "evaluations"
+        self.history = self.path / "history.jsonl"
+        self.start = self.path / "start.safetensors"
 
     @property
     def holds_run(self) -> bool:
@@ -74,10 +79,17 @@ class RunDirectory:
     def clear(self) -> None:
         """Remove what a former run wrote here, and nothing else."""
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
+        files += [self.history, self.start]
         files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.glob("*.json")]
         files += [*self.path.glob("tensorboard/events.out.tfevents.*")]
         for file in files:
             file.unlink(missing_ok=True)
+
+    def append_history(self, row: Mapping[str, Any]) -> None:
+        """Note what begins now, and where it comes from."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with self.history.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"time": now, **row}) + "\n")
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl."""

@@ -1,6 +1,9 @@
 """From a plan to a method: backbone, host, input block, objective."""
 
+from collections.abc import Mapping
+
 import torch
+from torch import Tensor
 
 from iecl import counter
 from iecl.backbones.making import make_backbone
@@ -8,15 +11,23 @@ from iecl.errors import UserError
 from iecl.methods import METHODS
 from iecl.methods.contract import DataFacts, Method
 from iecl.objective.wrapper import IECL
+from iecl.runs.weights import load_into
 from iecl.saib.making import make_saib
 from iecl.training.plan import Plan
 
 
-def build_method(plan: Plan, world: int = 1, *, samples: int = 0, classes: int = 0) -> Method:
-    """The method of a resolved plan, freshly initialised: the same plan gives the same weights."""
+def build_method(
+    plan: Plan, world: int = 1, *, samples: int = 0, classes: int = 0, start: Mapping[str, Tensor] | None = None
+) -> Method:
+    """The method of a resolved plan, freshly initialised: the same plan gives the same weights.
+
+    `start` are the backbone's first weights, in the place of random ones; momentum copies begin with them too.
+    """
     batch = batch_per_process(plan, world)
     host_class = METHODS[plan.host_name].load()
     backbone = make_backbone(plan.backbone.name, plan.training.seed)
+    if start is not None:
+        load_into(backbone, start, "--from")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(counter.key(plan.training.seed, "weights/method"))
         facts = DataFacts(samples, classes, plan.data.image_size, plan.data.mean, plan.data.std)

@@ -20,6 +20,7 @@ from iecl.errors import Interrupted, TrainingError
 from iecl.methods.contract import Method, Step
 from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
 from iecl.runs.directory import RunDirectory
+from iecl.runs.weights import load_weights
 from iecl.schedule import Clock, warm_cosine
 from iecl.training.building import batch_per_process, build_method
 from iecl.training.neighbours import OnlineNeighbours
@@ -66,7 +67,9 @@ class Loop:
         self.steps_per_epoch = self._count_steps()
         self.steps = self.steps_per_epoch * training.epochs
         self.peak = plan.optimiser.peak(training.batch * training.accumulate)
-        self.method = build_method(plan, fabric.world_size, samples=len(self.source), classes=len(self.source.classes))
+        facts = {"samples": len(self.source), "classes": len(self.source.classes)}
+        start = load_weights(run.start)[0] if run.start.exists() else None
+        self.method = build_method(plan, fabric.world_size, **facts, start=start)
         optimiser = make_optimiser(self.method.param_groups(), plan.optimiser, self.peak)
         self.layout = torch.channels_last if training.channels_last else torch.contiguous_format
         trainee = Trainee(self.method).to(memory_format=self.layout)
@@ -133,7 +136,8 @@ class Loop:
     def _optimise(self, batches: Iterator[Batch]) -> None:
         """One optimiser step over `accumulate` batches, and what follows it."""
         training, clock = self.plan.training, self.clock(self.step)
-        share = warm_cosine(clock, self._warmup(), self.plan.optimiser.floor)
+        optimiser = self.plan.optimiser
+        share = warm_cosine(clock, optimiser.warmup_steps(self.steps_per_epoch, self.steps), optimiser.floor)
         for group in self.optimiser.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["is_constant"] else share)
         made = None
@@ -172,10 +176,6 @@ class Loop:
             total = torch.stack([value.float() for value in made.losses.values()]).sum()
             self.fabric.backward(total / plan.training.accumulate)
         return made
-
-    def _warmup(self) -> int:
-        """Steps of warm-up; a short run warms up for at most a tenth of its length."""
-        return min(round(self.plan.optimiser.warmup * self.steps_per_epoch), self.steps // 10)
 
     def _check_gradients(self) -> None:
         """A trainable weight that no loss reaches is a mistake in the settings: say so at the first step."""
@@ -224,6 +224,7 @@ class Loop:
             state = {
                 "format": 1,
                 "step": self.step,
+                "steps": self.steps,
                 "best": self.best,
                 "method": self.method.state_dict(),
                 "optimiser": self.optimiser.state_dict(),

@@ -33,6 +33,10 @@ class OptimiserSettings:
         """The learning rate after warm-up, for this many images in an optimiser step."""
         return self.rate * batch / self.rate_per if self.rate_per else self.rate
 
+    def warmup_steps(self, per_epoch: int, steps: int) -> int:
+        """Steps of warm-up; a short run warms up for at most a tenth of its length."""
+        return min(round(self.warmup * per_epoch), steps // 10)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:

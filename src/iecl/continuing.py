@@ -1,0 +1,102 @@
+"""Three ways to go on, each with its own spelling: the same run, the same run for longer, a new run from weights.
+
+`--resume` changes nothing and needs nothing from here. `extend` plans the schedule anew, `--from` takes weights only.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from iecl.console import plain_table
+from iecl.errors import UserError
+from iecl.evaluation.model import LoadedModel
+from iecl.runs.checkpoint import latest_checkpoint
+from iecl.runs.directory import RunDirectory
+from iecl.runs.weights import save_weights
+from iecl.schedule import Clock, Ramp, warm_cosine
+from iecl.settings import read_toml
+from iecl.training.plan import Plan, plan_from_values
+
+POINTS = 6
+"""Moments of the new schedule at which both curves are shown."""
+
+
+def keep_start(run: RunDirectory, model: LoadedModel, source: str) -> dict[str, Any]:
+    """Write the weights that a run begins with into its folder; returns what its history says of them."""
+    metadata = {"backbone": model.name, "mean": json.dumps(model.mean), "std": json.dumps(model.std)}
+    save_weights(run.start, model.backbone.state_dict(), metadata | {"image_size": str(model.image_size)})
+    return {"kind": "from", "parent": str(Path(source).absolute()), "weights": model.proof, "method": model.method}
+
+
+def longer(parent: RunDirectory, epochs: int) -> tuple[Plan, dict[str, Any]]:
+    """The plan of a run that goes on where `parent` stands and ends after `epochs`, and its line of history.
+
+    Raises:
+        UserError: the parent has no checkpoint, or has already come as far.
+    """
+    plan, state = plan_from_values(read_toml(parent.settings)), latest_checkpoint(parent.checkpoints)
+    if state is None:
+        raise UserError(f"{parent.path} has no checkpoint to go on from", where="RUN", do="resume it, or start anew")
+    if "steps" not in state:
+        raise UserError(f"the checkpoint in {parent.path} is of an older version", where="RUN", do="use --from")
+    per_epoch = state["steps"] // plan.training.epochs
+    if epochs * per_epoch <= state["step"]:
+        done = state["step"] / per_epoch
+        raise UserError(f"{parent.path} has done {done:g} epochs already", where="--epochs", do="give a larger number")
+    new = replace(plan, training=replace(plan.training, epochs=epochs))
+    return new, {
+        "kind": "extend",
+        "parent": str(parent.path.absolute()),
+        "step": state["step"],
+        "epochs_before": plan.training.epochs,
+        "epochs": epochs,
+    }
+
+
+def copy_state(parent: RunDirectory, run: RunDirectory) -> None:
+    """Give a new run the checkpoint and the metrics of its parent."""
+    for name in ("last.ckpt", "best.ckpt"):
+        if (parent.checkpoints / name).exists():
+            shutil.copyfile(parent.checkpoints / name, run.checkpoints / name)
+    if parent.metrics.exists():
+        shutil.copyfile(parent.metrics, run.metrics)
+
+
+def curves(parent: RunDirectory, new: Plan) -> str:
+    """Old and new learning rate, and every value of the method that changes over a run, at some of its moments."""
+    old, state = plan_from_values(read_toml(parent.settings)), latest_checkpoint(parent.checkpoints)
+    assert state is not None  # `longer` has looked
+    per_epoch, now = state["steps"] // old.training.epochs, int(state["step"])
+    end = per_epoch * new.training.epochs
+    moments = sorted({*(end * number // (POINTS - 1) for number in range(POINTS)), now})
+    names = ["rate", *(name for name, _ in _ramps(new))]
+    head = ["step", "epoch", *(f"{name}, {which}" for name in names for which in ("old", "new"))]
+    rows = []
+    for step in moments:
+        columns = zip(_values(old, step, per_epoch), _values(new, step, per_epoch), strict=True)
+        shown = [f"{value:.4g}" if value is not None else "-" for pair in columns for value in pair]
+        rows.append([f"{step:,}" + (" (now)" if step == now else ""), f"{step / per_epoch:.4g}", *shown])
+    return plain_table(head, rows)
+
+
+def _ramps(plan: Plan) -> Iterator[tuple[str, Ramp]]:
+    settings = plan.method_settings()
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, Ramp):
+            yield field.name, value
+
+
+def _values(plan: Plan, step: int, per_epoch: int) -> list[float | None]:
+    """Learning rate and ramps at a step; nothing after the end of the plan."""
+    training, optimiser, steps = plan.training, plan.optimiser, per_epoch * plan.training.epochs
+    ramps = list(_ramps(plan))
+    if step > steps:
+        return [None] * (1 + len(ramps))
+    clock = Clock(training.seed, step, steps, min(step // per_epoch, training.epochs - 1), training.epochs)
+    share = warm_cosine(clock, optimiser.warmup_steps(per_epoch, steps), optimiser.floor)
+    peak = optimiser.peak(training.batch * training.accumulate)
+    return [peak * share, *(ramp.at(clock) for _, ramp in ramps)]

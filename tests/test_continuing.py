@@ -1,0 +1,111 @@
+"""Three intents, three spellings: resume, extend, start from weights."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import iecl
+from iecl.errors import UserError
+from iecl.evaluation.model import load_model
+from iecl.runs.checkpoint import latest_checkpoint
+from iecl.runs.directory import RunDirectory
+from iecl.runs.weights import fingerprint
+
+SMALL = {"method": {"hidden": 16, "out": 8}}
+RUN = {"backbone": "resnet10-w16", "batch_size": 8, "settings": SMALL, "quiet": True}
+
+
+def history(run: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+
+
+def rates(run: Path) -> dict[int, float]:
+    return {row["step"]: row["rate"] for row in RunDirectory(run).read_metrics() if "rate" in row}
+
+
+@pytest.fixture
+def short(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> Path:
+    """A finished run of two epochs of five steps."""
+    return iecl.pretrain(picture_folder, tmp_path / "short", epochs=2, sets=tiny, **RUN).path
+
+
+def test_an_extended_run_follows_the_longer_schedule_from_where_it_stood(
+    short: Path, picture_folder: Path, tmp_path: Path, tiny: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    before = {file: file.read_bytes() for file in short.rglob("*") if file.is_file()}
+    made = iecl.extend(short, 4)
+    whole = iecl.pretrain(picture_folder, tmp_path / "whole", epochs=4, sets=tiny, **RUN)
+    assert made.path == tmp_path / "short-4-epochs"
+    assert made.summary["steps"] == 20
+    assert {file: file.read_bytes() for file in short.rglob("*") if file.is_file()} == before
+    old, new, planned = rates(short), rates(made.path), rates(whole.path)
+    assert {step: new[step] for step in range(1, 11)} == old  # what was done stays as it was
+    assert {step: new[step] for step in range(11, 21)} == {step: planned[step] for step in range(11, 21)}
+    assert history(made.path)[0] | {"time": ""} == {
+        "time": "",
+        "kind": "extend",
+        "parent": str(short),
+        "step": 10,
+        "epochs_before": 2,
+        "epochs": 4,
+    }
+    (shown,) = (record.getMessage() for record in caplog.records if "old and new" in record.getMessage())
+    row = next(line for line in shown.splitlines() if "10 (now)" in line)
+    cells = [cell.strip() for cell in row.strip("| ").split("|")]
+    assert cells[:4] == ["10 (now)", "2", "0", "0.001174"]  # of 2e-3, 8 / 18 of the way down the new cosine
+    assert "keep, new" in shown
+
+
+def test_a_run_cannot_be_extended_to_what_it_has_done(short: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has done 2 epochs already \(--epochs\); give a larger number"):
+        iecl.extend(short, 2)
+    for file in (short / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(UserError, match="no checkpoint to go on from"):
+        iecl.extend(short, 4)
+    assert not (tmp_path / "short-4-epochs").exists()
+
+
+@pytest.mark.parametrize("kind", ["run", "file"])
+def test_a_new_run_starts_from_the_weights_of_another(
+    kind: str, short: Path, picture_folder: Path, tmp_path: Path, tiny: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = short if kind == "run" else short / "weights.safetensors"
+    still = [*tiny, "optimiser.rate=1e-30", "optimiser.weight_decay=0"]  # the first weights stay, and can be read
+    options = RUN | {"quiet": False, "backbone": ""}
+    made = iecl.pretrain(
+        picture_folder, tmp_path / "new", method="byol", epochs=1, sets=still, start_from=source, **options
+    )
+    proof = load_model(short).proof
+    (line,) = (record.getMessage() for record in caplog.records if "starting from" in record.getMessage())
+    assert line == f"starting from {source}: {proof}"
+    first = history(made.path)[0]
+    assert (first["kind"], first["parent"], first["weights"]) == ("from", str(source), proof)
+    state = latest_checkpoint(made.path / "checkpoints")
+    assert state is not None
+    begun = load_model(short).backbone.state_dict()
+    for prefix in ("backbone.", "momentum.parts.0."):  # the momentum copy begins with them too
+        held = {n.removeprefix(prefix): t for n, t in state["method"].items() if n.startswith(prefix)}
+        weights = {n: t for n, t in held.items() if n in dict(load_model(short).backbone.named_parameters())}
+        assert all(torch.equal(tensor, begun[name]) for name, tensor in weights.items())
+        assert weights
+    assert fingerprint(begun) in proof
+
+
+def test_a_resumed_run_notes_it(short: Path, picture_folder: Path) -> None:
+    (short / "summary.json").unlink()
+    iecl.pretrain(out=short, resume=True, quiet=True)
+    assert [row["kind"] for row in history(short)] == ["start", "resume"]
+
+
+def test_resuming_and_starting_from_weights_exclude_each_other(short: Path) -> None:
+    with pytest.raises(UserError, match=r"has its weights already \(--from\)"):
+        iecl.pretrain(out=short, resume=True, start_from=short)
+
+
+def test_weights_of_another_backbone_are_refused(short: Path, picture_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds a resnet10-w16, its weights do not fit resnet10-w32 \(--backbone\)"):
+        iecl.pretrain(picture_folder, tmp_path / "new", **(RUN | {"backbone": "resnet10-w32"}), start_from=short)
+    assert not (tmp_path / "new").exists()
