@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, load, pretrain
+    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, load, pretrain, verify
     from iecl.errors import UserError
     from iecl.objective.attaching import attach_block
     from iecl.objective.wrapper import IECL
@@ -25,6 +25,7 @@ _HOMES = {
     "export": "iecl.api",
     "extend": "iecl.api",
     "load": "iecl.api",
+    "verify": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.objective.wrapper",
     "attach_block": "iecl.objective.attaching",
@@ -47,6 +48,7 @@ __all__ = [
     "extend",
     "load",
     "pretrain",
+    "verify",
 ]
 
 

@@ -263,6 +263,13 @@ def export(run: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
     return write(run, Path(out), **options)
 
 
+def verify(path: str | Path) -> dict[str, Any]:
+    """Check that a file of weights, or a run's, gives the features it carries, and that somebody trained it."""
+    from iecl.exporting.verifying import verify as check
+
+    return check(path)
+
+
 def views(
     run: str | Path, step: int, out: str | Path, *, index: int | None = None, row: int | None = None
 ) -> dict[str, Any]:

@@ -16,6 +16,7 @@ VERBS = {
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
     "embed": "write one feature vector per image",
     "export": "write a backbone as safetensors",
+    "verify": "check that a file of weights does what it did when it was written",
     "views": "draw the views of a training image again, exactly",
     "list": "what there is: methods, backbones, datasets, recipes",
     "describe": "show a run, a recipe or a method with its settings",

@@ -4,18 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from iecl import counter
 from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
-from iecl.evaluation.features import evaluating
 from iecl.evaluation.model import LoadedModel, load_model
 from iecl.runs.directory import sync_folder
+from iecl.runs.proving import IMAGES, described, proof_features
 from iecl.runs.snippet import loading_snippet
 from iecl.runs.weights import load_into, load_weights, proof, save_weights
-
-TRIAL_IMAGES = 4
 
 
 def export(run: Path | str, out: Path, checkpoint: str = "final", *, overwrite: bool = False) -> dict[str, Any]:
@@ -45,7 +42,8 @@ def export(run: Path | str, out: Path, checkpoint: str = "final", *, overwrite: 
     model = load_model(run, checkpoint)
     trial = out.with_name(f".{out.stem}.unproven.safetensors")
     try:
-        metadata = {**model.metadata, "loading": loading_snippet(model.name, out.name)}
+        features = proof_features(model.backbone, model.image_size)
+        metadata = {**model.metadata, "loading": loading_snippet(model.name, out.name), **described(features)}
         save_weights(trial, model.backbone.state_dict(), metadata)
         state, metadata = load_weights(trial)
         line = _prove(model, state, str(out))
@@ -63,22 +61,14 @@ def export(run: Path | str, out: Path, checkpoint: str = "final", *, overwrite: 
 
 
 def _prove(model: LoadedModel, state: dict[str, Tensor], where: str) -> str:
-    """The proof of loading, once a fresh backbone with these weights sees generated images as the run's does."""
-    fresh = make_backbone(model.name)
+    """The proof of loading, once a fresh backbone with these weights sees the built-in images as the run's does."""
+    fresh = make_backbone(model.name).eval()
     load_into(fresh, state, where)
     line = proof(fresh, state)
-    numbers = counter.normal(counter.key(0, "export/trial images"), torch.arange(TRIAL_IMAGES), 3 * model.image_size**2)
-    images = numbers.view(TRIAL_IMAGES, 3, model.image_size, model.image_size)
-    if not torch.equal(_features(fresh, images), _features(model.backbone, images)):
+    if not torch.equal(*(proof_features(backbone, model.image_size) for backbone in (fresh, model.backbone))):
         raise UserError(
             "the exported weights give other features than the run's backbone",
             where=where,
             do="nothing was written; this is a fault of iecl, please report it",
         )
-    return f"{line}, equal features of {TRIAL_IMAGES} images"
-
-
-def _features(backbone: nn.Module, images: Tensor) -> Tensor:
-    with evaluating(backbone), torch.inference_mode():
-        features: Tensor = backbone(images)
-    return features
+    return f"{line}, equal features of {IMAGES} images"

@@ -19,6 +19,7 @@ from iecl.meters.verdict import verdict
 from iecl.parts.spectral_norm import fold
 from iecl.runs.directory import RunDirectory, rank_at_start, write_atomically, write_json
 from iecl.runs.environment import describe_environment
+from iecl.runs.proving import described, proof_features
 from iecl.runs.weights import save_weights
 from iecl.training.loop import Loop
 from iecl.training.machine import choose_accelerator, choose_precision, make_fabric
@@ -130,6 +131,7 @@ def _write_weights(loop: Loop, run: RunDirectory) -> None:
         "epoch": str(plan.training.epochs),
         "iecl": iecl.__version__,
     }
+    metadata |= described(proof_features(encoder, plan.data.image_size))
     save_weights(run.weights, encoder.state_dict(), metadata)
 
 

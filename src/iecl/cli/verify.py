@@ -1,0 +1,29 @@
+"""`iecl verify FILE`."""
+
+import argparse
+from typing import Any
+
+from iecl.cli.command import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A file."""
+    parser.add_argument("file", help="exported .safetensors file, or run directory")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Say what was compared, and warn of a network that nobody trained."""
+    from iecl import api
+
+    result = api.verify(args.file)
+    norms = result["norms_moved"]
+    moved = "no norms" if norms is None else f"{100 * norms:.0f} % of its norms' numbers have moved"
+    spectrum = f"singular values {result['spectrum_distance']:.1f} times as far as those of another random one"
+    verdict = "NOTHING TELLS IT FROM AN UNTRAINED NETWORK" if result["is_random"] else "it was trained"
+    say(
+        args,
+        f"{result['path']}: {result['weights']}",
+        f"features of the built-in images: {result['features']}",
+        f"beside a random {result['backbone']}: {moved}, {spectrum}: {verdict}",
+    )
+    return result

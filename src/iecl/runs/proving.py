@@ -1,0 +1,74 @@
+"""Features of a few images that anyone can make, kept with the weights: whoever loads them can check what they do.
+
+The images are the multiples of the golden ratio, modulo 1, in the order of their pixels: one line in any language. They
+are given to the backbone as they are, in 32-bit arithmetic and evaluation mode.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+IMAGES, SHOWN = 4, 8
+"""Images, and how many of each one's features are kept as numbers; the fingerprint covers all of them."""
+GOLDEN = 0.6180339887498949
+TOLERANCE = 1e-3
+"""Largest difference that another processor or build may make, as a share of the features' typical size."""
+
+
+def proof_images(image_size: int) -> Float[Tensor, "n 3 size size"]:
+    """The built-in images.
+
+    >>> proof_images(2)[0, 0].round(decimals=4).tolist()
+    [[0.0, 0.618], [0.2361, 0.8541]]
+    """
+    count = IMAGES * 3 * image_size**2
+    values = torch.arange(count, dtype=torch.float64) * GOLDEN % 1
+    return values.float().reshape(IMAGES, 3, image_size, image_size)
+
+
+@torch.inference_mode()
+def proof_features(backbone: nn.Module, image_size: int) -> Float[Tensor, "n width"]:
+    """What a backbone in evaluation mode makes of the built-in images."""
+    features: Tensor = backbone(proof_images(image_size)).float()
+    return features
+
+
+def described(features: Float[Tensor, "n width"]) -> dict[str, str]:
+    """Features as text that a file of weights can carry."""
+    return {
+        "proof_features": json.dumps([[float(f"{x:.9g}") for x in row[:SHOWN].tolist()] for row in features]),
+        "proof_fingerprint": _hash(features),
+        "proof_scale": f"{features.square().mean().sqrt().item():.9g}",
+    }
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How features computed now compare with those that a file carries."""
+
+    is_equal: bool
+    """Bit for bit, all of them."""
+    difference: float
+    """The largest one among those shown, as a share of the features' typical size."""
+
+    @property
+    def holds(self) -> bool:
+        """Equal, or as near as another build may come."""
+        return self.is_equal or self.difference <= TOLERANCE
+
+
+def agreement(metadata: Mapping[str, str], features: Float[Tensor, "n width"]) -> Agreement:
+    """Compare features with those in the metadata of a file."""
+    shown = torch.tensor(json.loads(metadata["proof_features"]))
+    difference = (features[:, :SHOWN] - shown).abs().max().item() / max(float(metadata["proof_scale"]), 1e-12)
+    return Agreement(_hash(features) == metadata["proof_fingerprint"], difference)
+
+
+def _hash(features: Tensor) -> str:
+    raw = features.detach().cpu().contiguous().view(torch.uint8).numpy().data
+    return hashlib.blake2b(raw, digest_size=8).hexdigest()
