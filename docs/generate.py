@@ -20,6 +20,7 @@ from iecl.estimators import DIVERGENCES, ENTROPIES
 from iecl.evaluation import EVALUATIONS
 from iecl.methods import HOSTS, METHODS
 from iecl.recipes import list_recipes, read_recipe
+from iecl.runs.layouts import LAYOUTS
 from iecl.training.plan import SECTIONS
 from iecl.views.policies import POLICIES, Policy
 
@@ -109,6 +110,12 @@ def lists_page() -> str:
         ("Divergences", DIVERGENCES),
     ):
         parts.append(f"## {title}\n\n" + table(["name", "what"], [[f"`{n}`", e.summary] for n, e in entries.items()]))
+    layouts = [
+        [f"`{name}`", f"`{row.table}`" if row.table else "the file itself", f"`{row.prefix}`", row.source]
+        for name, row in LAYOUTS.items()
+    ]
+    parts.append("## Layouts\n\nHow files from elsewhere name a backbone's tensors; a file must fit exactly one.\n\n")
+    parts[-1] += table(["name", "table", "prefix", "known from"], layouts)
     parts.append("## Policies\n\nOne column for each view; a single one holds for every view.\n\n" + policies_table())
     return "\n\n".join(parts)
 

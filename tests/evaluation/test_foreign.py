@@ -32,7 +32,7 @@ def test_a_classifier_of_torchvision_is_read_without_its_head(
         assert torch.equal(model.backbone(x), theirs(x))
     theirs.fc = head
     assert model.proof.startswith("120/120 tensors, 0 missing, 0 unexpected")
-    assert model.proof.endswith("without the head fc.bias, fc.weight")
+    assert model.proof.endswith("layout plain, 2 tensors of heads and other parts left out")
     assert (model.image_size, model.mean[0], model.method) == (224, 0.485, "not known")
 
 
@@ -40,20 +40,8 @@ def test_weights_of_another_backbone_are_refused_with_their_names(
     theirs: torchvision.models.ResNet, tmp_path: Path
 ) -> None:
     torch.save(theirs.state_dict(), tmp_path / "a.pth")
-    with pytest.raises(UserError, match=r"do not fit: .*missing .*layer1\.0\.bn3"):
+    with pytest.raises(UserError, match="has no known layout for this backbone"):
         load_model(tmp_path / "a.pth", backbone="resnet50")
-
-
-def test_a_prefix_is_not_guessed_away(theirs: torchvision.models.ResNet, tmp_path: Path) -> None:
-    torch.save({f"module.{name}": tensor for name, tensor in theirs.state_dict().items()}, tmp_path / "a.pth")
-    with pytest.raises(UserError, match=r"0/120 tensors, missing bn1\.bias.*unexpected module\.bn1\.bias"):
-        load_model(tmp_path / "a.pth", backbone="resnet18")
-
-
-def test_a_whole_checkpoint_is_no_table_of_tensors(theirs: torchvision.models.ResNet, tmp_path: Path) -> None:
-    torch.save({"epoch": 3, "state_dict": theirs.state_dict()}, tmp_path / "a.pth")
-    with pytest.raises(UserError, match=r"no plain table of tensors: it holds epoch, state_dict.*give the state_dict"):
-        load_model(tmp_path / "a.pth", backbone="resnet18")
 
 
 class Evil:

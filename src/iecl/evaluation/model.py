@@ -53,17 +53,18 @@ class LoadedModel:
 
 
 def load_model(
-    target: Path | str, checkpoint: str = "final", *, backbone: str = "", image_size: int = 0
+    target: Path | str, checkpoint: str = "final", *, backbone: str = "", image_size: int = 0, layout: str = ""
 ) -> LoadedModel:
     """A backbone by the name of what holds it.
 
     Args:
         target: a run directory; a checkpoint in one; a `.safetensors` file that `iecl export` wrote; with `backbone`,
-            any file of plain torchvision or timm weights, or `random` for a backbone that was never trained.
+            a file in any layout of `iecl.runs.layouts`, or `random` for a backbone that was never trained.
         checkpoint: of a run: `final`, the weights at its end (of a run that is not finished: its newest checkpoint);
             `last`, the newest checkpoint; `best`, the best one by the run's own measure, which knows no test set.
         backbone: what a file from elsewhere holds; everything else says so itself.
         image_size: side of a view for a backbone from elsewhere; 0: what it is meant for.
+        layout: how such a file names its tensors; empty: the only layout that fits.
 
     Raises:
         UserError: there are no such weights, or they do not fit their backbone.
@@ -84,13 +85,13 @@ def load_model(
         )
     if path.suffix == ".ckpt" and RunDirectory(path.parent.parent).holds_run:
         return _from_checkpoint(RunDirectory(path.parent.parent), load_checkpoint(path), path.stem)
-    return _from_elsewhere(target, backbone, image_size) if backbone else _from_file(path)
+    return _from_elsewhere(target, backbone, image_size, layout) if backbone else _from_file(path)
 
 
-def _from_elsewhere(target: Path | str, backbone: str, image_size: int) -> LoadedModel:
+def _from_elsewhere(target: Path | str, backbone: str, image_size: int, layout: str) -> LoadedModel:
     """A backbone that does not say what pictures it expects: those of ImageNet's constants."""
     is_random = target == RANDOM
-    module, line = random_backbone(backbone) if is_random else backbone_from_file(Path(target), backbone)
+    module, line = random_backbone(backbone) if is_random else backbone_from_file(Path(target), backbone, layout)
     size = image_size or usual_size(backbone)
     metadata = {
         "backbone": backbone,

@@ -1,0 +1,236 @@
+"""How other people's files name the tensors of a backbone: a table, and a reader that guesses nothing.
+
+A layout says in which table of a file the tensors are, what stands before their names, and what else may be there. A
+file is read by a layout only if every tensor of the backbone is there in the right shape and everything else in that
+table is accounted for. Two layouts that would give different tensors, and none at all, are both refused.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from iecl.errors import UserError, did_you_mean
+
+_HEADS = r"fc\.|head\.|heads\.|classifier\."
+_STAGES = (("0.", "conv1."), ("1.", "bn1."), *((f"{4 + n}.", f"layer{1 + n}.") for n in range(4)))
+"""torchvision's ResNet as a row of its children, without the last: numbers in the place of names."""
+COUNTS = ".num_batches_tracked"
+"""Old files lack them; no output depends on them where batch norm has a momentum."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to keep a backbone in a file."""
+
+    table: str
+    """Key of the table of tensors in the file; empty: the file is that table."""
+    prefix: str
+    """What stands before the names of the backbone."""
+    heads: str = _HEADS
+    """Pattern of what follows the prefix and is no part of the backbone."""
+    others: str = ""
+    """Pattern of the names in the same table that do not have the prefix."""
+    renames: tuple[tuple[str, str], ...] = ()
+    """Beginnings of names after the prefix, and what they stand for."""
+    source: str = ""
+    """Where this is known from."""
+
+
+LAYOUTS: dict[str, Layout] = {
+    "plain": Layout("", "", source="torchvision, timm, lightly-train's export, released DINO, Barlow Twins and VICReg"),
+    "ddp": Layout("", "module.", source="torch DistributedDataParallel"),
+    "compiled": Layout("", "_orig_mod.", source="torch.compile"),
+    "wrapped": Layout("state_dict", "", source="a plain table in a checkpoint"),
+    "wrapped-ddp": Layout("state_dict", "module.", source="torchvision's and PyTorch's reference training scripts"),
+    "model": Layout("model", "", source="timm's and DeiT's checkpoints"),
+    "moco": Layout(
+        "state_dict",
+        "module.encoder_q.",
+        others=r"module\.(encoder_k\.|queue)",
+        source="facebookresearch/moco, main_moco.py: versions 1 and 2",
+    ),
+    "moco-v3": Layout(
+        "state_dict",
+        "module.base_encoder.",
+        others=r"module\.(momentum_encoder|predictor)\.",
+        source="facebookresearch/moco-v3, moco/builder.py",
+    ),
+    "simsiam": Layout(
+        "state_dict", "module.encoder.", others=r"module\.predictor\.", source="facebookresearch/simsiam, builder.py"
+    ),
+    "swav": Layout(
+        "", "module.", heads=r"projection_head\.|prototypes\.", source="facebookresearch/swav, released weights"
+    ),
+    "swav-checkpoint": Layout(
+        "state_dict", "module.", heads=r"projection_head\.|prototypes\.", source="facebookresearch/swav, main_swav.py"
+    ),
+    "dino-teacher": Layout("teacher", "backbone.", others=r"head\.", source="facebookresearch/dino, main_dino.py"),
+    "dino-student": Layout(
+        "student", "module.backbone.", others=r"module\.head\.", source="facebookresearch/dino, main_dino.py"
+    ),
+    "barlow-twins": Layout(
+        "model",
+        "module.backbone.",
+        others=r"module\.(projector|bn)\.",
+        source="facebookresearch/barlowtwins and vicreg: training checkpoints",
+    ),
+    "solo-learn": Layout(
+        "state_dict",
+        "backbone.",
+        others=r"(classifier|projector|predictor|momentum_\w+|prototypes|queue|head)\b",
+        source="vturrisi/solo-learn since 1.0.5, and lightly's benchmarks with a torchvision module",
+    ),
+    "solo-learn-old": Layout(
+        "state_dict",
+        "encoder.",
+        others=r"(classifier|projector|predictor|momentum_\w+|prototypes|queue|head)\b",
+        source="vturrisi/solo-learn before 1.0.5",
+    ),
+    "lightly": Layout(
+        "state_dict",
+        "backbone.",
+        others=r"(projection_head|prediction_head|backbone_momentum|projection_head_momentum|teacher_\w+|student_\w+|"
+        r"criterion|prototypes|online_classifier|memory_bank)\b",
+        renames=_STAGES,
+        source="lightly-ai/lightly, examples: the children of a ResNet in a row",
+    ),
+    "lightning": Layout("state_dict", "model.", others=r"\w+", source="a LightningModule with its network as `model`"),
+    "lightning-net": Layout("state_dict", "net.", others=r"\w+", source="a LightningModule with its network as `net`"),
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The tensors of a backbone as a file holds them."""
+
+    layout: str
+    tensors: dict[str, Tensor]
+    left_out: tuple[str, ...]
+    """Names in the file that belong to heads and other parts."""
+    made_up: tuple[str, ...]
+    """Counters of batches that the file lacks, set to 0."""
+
+
+def read_layout(content: Mapping[str, Any], wanted: Mapping[str, Tensor], where: str, layout: str = "") -> Reading:
+    """Find the tensors of a backbone in what a file holds.
+
+    Args:
+        content: the file's content: tensors by name, or tables of them.
+        wanted: names and shapes that the backbone has.
+        where: the file, for messages.
+        layout: a row of `LAYOUTS`; empty: the one that fits, if it is the only one.
+
+    Raises:
+        UserError: no layout fits, or several do and differ.
+    """
+    if layout and layout not in LAYOUTS:
+        raise UserError(f"no layout is called {layout!r}", where="--layout", do=did_you_mean(layout, LAYOUTS))
+    names = [layout] if layout else list(LAYOUTS)
+    found = {name: reading for name in names if (reading := _read(name, content, wanted)) is not None}
+    if not found:
+        raise _nothing_fits(content, wanted, where, layout)
+    first = next(iter(found.values()))
+    others = [name for name, reading in found.items() if _sources(reading) != _sources(first)]
+    if others:
+        raise UserError(
+            f"{where} holds several backbones",
+            where="--layout",
+            do=f"choose one of: {', '.join([first.layout, *others])}",
+        )
+    return first
+
+
+def _sources(reading: Reading) -> dict[str, int]:
+    """Which memory each tensor is: two layouts may lead to the same one."""
+    return {name: id(tensor) for name, tensor in reading.tensors.items() if name not in reading.made_up}
+
+
+def _read(name: str, content: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> Reading | None:
+    layout = LAYOUTS[name]
+    table = _table(layout, content)
+    if table is None:
+        return None
+    tensors: dict[str, Tensor] = {}
+    left_out: list[str] = []
+    for key, tensor in table.items():
+        own = _plain_name(layout, key)
+        if own in wanted:
+            tensors[own] = tensor
+        elif _is_other_part(layout, key):
+            left_out.append(key)
+        else:
+            return None
+    missing = [key for key in wanted if key not in tensors]
+    made_up = tuple(key for key in missing if key.endswith(COUNTS))
+    if len(made_up) < len(missing) or any(tensors[key].shape != wanted[key].shape for key in tensors):
+        return None
+    tensors |= {key: wanted[key].new_zeros(()) for key in made_up}
+    return Reading(name, tensors, tuple(left_out), made_up)
+
+
+def _is_other_part(layout: Layout, key: str) -> bool:
+    """Whether a name is that of a head, or of a part beside the backbone."""
+    if key.startswith(layout.prefix):
+        return re.match(layout.heads, key.removeprefix(layout.prefix)) is not None
+    return bool(layout.others) and re.match(layout.others, key) is not None
+
+
+def _table(layout: Layout, content: Mapping[str, Any]) -> Mapping[str, Tensor] | None:
+    table = content.get(layout.table) if layout.table else content
+    if not isinstance(table, Mapping) or not table or not all(isinstance(value, Tensor) for value in table.values()):
+        return None
+    return table
+
+
+def _plain_name(layout: Layout, key: str) -> str:
+    """The name that a tensor has in the bare backbone; as it is, without the prefix that would be needed."""
+    if not key.startswith(layout.prefix):
+        return ""
+    own = key.removeprefix(layout.prefix)
+    if layout.renames:
+        return next((new + own.removeprefix(old) for old, new in layout.renames if own.startswith(old)), "")
+    return own
+
+
+def _nothing_fits(content: Mapping[str, Any], wanted: Mapping[str, Tensor], where: str, layout: str) -> UserError:
+    """What the file holds, and which layouts come nearest and what they lack."""
+    near = sorted(_shortfalls(content, wanted, [layout] if layout else list(LAYOUTS)))[:3]
+    top = ", ".join(f"{key} ({_kind(value)})" for key, value in list(content.items())[:5])
+    inner = next((value for value in content.values() if isinstance(value, Mapping)), {})
+    deeper = f", with {', '.join(map(str, list(inner)[:3]))}" if inner else ""
+    told = "; ".join(f"{name} {words}" for _, name, words in near) or "none comes near"
+    return UserError(
+        f"{where} has no known layout for this backbone: it holds {top}{deeper}; nearest: {told}",
+        where=where,
+        do="check --backbone, or give the bare backbone's state_dict",
+    )
+
+
+def _kind(value: Any) -> str:
+    """As in `[64, 3, 7, 7]`, `table` or `int`."""
+    if isinstance(value, Tensor):
+        return str(list(value.shape))
+    return "table" if isinstance(value, Mapping) else type(value).__name__
+
+
+def _shortfalls(
+    content: Mapping[str, Any], wanted: Mapping[str, Tensor], names: list[str]
+) -> list[tuple[int, str, str]]:
+    """For each layout that finds anything: how many tensors it lacks, and the first of them."""
+    found = []
+    for name in names:
+        table = _table(LAYOUTS[name], content)
+        if table is None:
+            continue
+        own = {_plain_name(LAYOUTS[name], key): tensor.shape for key, tensor in table.items()}
+        lacking = [key for key in wanted if own.get(key) != wanted[key].shape and not key.endswith(COUNTS)]
+        if len(lacking) < len(wanted) // 2 + 1:
+            strange = [key for key in own if key and key not in wanted and not re.match(LAYOUTS[name].heads, key)]
+            words = f"lacks {len(lacking)} of {len(wanted)} tensors" + (f", first {lacking[0]}" if lacking else "")
+            if strange:
+                words += f", and does not know {strange[0]}"
+            found.append((len(lacking) + len(strange), name, words))
+    return found
