@@ -4,6 +4,7 @@ Run: every line of the block under "The command", and every Python block of the 
 lines under "Start", which make an environment and train for minutes.
 """
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -41,11 +42,11 @@ def run_all(snippets: list[str]) -> dict[str, Any]:
 @pytest.mark.usefixtures("beside_photos")
 def test_the_command_lines_of_the_readme_work_in_their_order() -> None:
     lines = next(block for block in blocks(README, "bash") if block.startswith("iecl ")).splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 7
     shorter = ["--backbone", "resnet10-w16", "--epochs", "1", "--batch-size", "8"]
     shorter += [word for value in [*SETS, "data.image_size=16"] for word in ("--set", value)]
     for line in lines:
-        words = shlex.split(line, comments=True)[1:]
+        words = shlex.split(line.replace("--epochs 400", "--epochs 2"), comments=True)[1:]
         assert main([*words, *(shorter if words[0] == "pretrain" else [])]) == 0, line
     assert all(Path(made).exists() for made in ("runs/photos/summary.json", "photos.npz", "photos.safetensors"))
 
@@ -55,10 +56,15 @@ def test_the_python_of_the_readme_runs_and_torchvision_gets_the_same_backbone() 
     snippets = blocks(README, "python")
     assert snippets[0].count("epochs=100") == 1
     snippets[0] = snippets[0].replace("epochs=100", f"epochs=1, batch_size=8, quiet=True, sets={SETS!r}")
+    assert "print((model.eval()(x)" in snippets[2]
+    snippets[2] += "x_of_file = x\n"  # a later block has an x of its own
     names = run_all(snippets)
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         assert torch.equal(names["model"].eval()(images), names["backbone"](images))
+    with torch.no_grad():
+        features = names["model"](names["x_of_file"])[:, :8]
+    assert torch.allclose(features, torch.tensor(json.loads(names["said"]["proof_features"])), rtol=1e-4, atol=1e-6)
     assert names["same"].summary == names["run"].summary
     assert names["encoder"][1].weight.grad.abs().sum() > 0
     assert names["printed"](names["x"]).shape == (8, 3, 32, 32)
