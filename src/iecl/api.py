@@ -270,6 +270,13 @@ def verify(path: str | Path) -> dict[str, Any]:
     return check(path)
 
 
+def replay(run: str | Path, step: int, *, quiet: bool = True) -> dict[str, Any]:
+    """Take one optimiser step of a run again, exactly, and return what every layer did; the run is left as it is."""
+    from iecl.training.replaying import replay as take
+
+    return take(run, step, quiet=quiet)
+
+
 def views(
     run: str | Path, step: int, out: str | Path, *, index: int | None = None, row: int | None = None
 ) -> dict[str, Any]:

@@ -157,8 +157,11 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     assert "at step 2" in message
     assert "last good checkpoint" in message
     assert "optimiser.rate" in message
+    assert f"iecl replay {tmp_path / 'run'} --step 2" in message
     kept = load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert kept["step"] == 1
+    broken = load_checkpoint(tmp_path / "run" / "checkpoints" / "broken.ckpt")
+    assert (broken["step"], len(broken["samples"]["index"])) == (1, 8)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["verdict"] == "diverged"
     assert not summary["finished"]

@@ -18,6 +18,7 @@ VERBS = {
     "export": "write a backbone as safetensors",
     "verify": "check that a file of weights does what it did when it was written",
     "views": "draw the views of a training image again, exactly",
+    "replay": "take one training step again and look at every layer",
     "list": "what there is: methods, backbones, datasets, recipes",
     "describe": "show a run, a recipe or a method with its settings",
     "demo": "two minutes of training on generated pictures, compared with doing nothing",

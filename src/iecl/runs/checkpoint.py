@@ -10,30 +10,39 @@ import torch
 from iecl.errors import UserError
 from iecl.runs.directory import write_atomically
 
+BROKEN = "broken.ckpt"
+"""The state before a step whose loss was not finite, and that step's samples: to look at, not to resume from."""
+
 
 def save_checkpoint(folder: Path, state: dict[str, Any], *, is_best: bool = False) -> None:
     """Write `last.ckpt`; what was last becomes `previous.ckpt`, and `best.ckpt` is renewed if this is the best so far.
 
     Each file is whole or absent. The older checkpoint goes only when the new one is on the disk and was read back.
     """
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    raw = buffer.getvalue()
-    free = shutil.disk_usage(folder).free
-    if free < len(raw) + 2**20:
-        raise UserError(
-            f"the disk has {free / 2**20:.0f} MB left, a checkpoint needs {len(raw) / 2**20:.0f} MB",
-            where=str(folder),
-            do="make room and continue with --resume: the last checkpoint is untouched",
-        )
     last, fresh = folder / "last.ckpt", folder / "fresh.ckpt"
-    write_atomically(fresh, raw)
+    raw = write_checkpoint(fresh, state)
     load_checkpoint(fresh)
     if last.exists():
         last.replace(folder / "previous.ckpt")
     fresh.replace(last)
     if is_best:
         write_atomically(folder / "best.ckpt", raw)
+
+
+def write_checkpoint(path: Path, state: dict[str, Any]) -> bytes:
+    """Write one file of plain types, whole or not at all, if the disk has room for it; returns its bytes."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    raw = buffer.getvalue()
+    free = shutil.disk_usage(path.parent).free
+    if free < len(raw) + 2**20:
+        raise UserError(
+            f"the disk has {free / 2**20:.0f} MB left, a checkpoint needs {len(raw) / 2**20:.0f} MB",
+            where=str(path.parent),
+            do="make room and continue with --resume: the last checkpoint is untouched",
+        )
+    write_atomically(path, raw)
+    return raw
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

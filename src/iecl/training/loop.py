@@ -1,10 +1,9 @@
 """The one loop: views, step, backward, optimiser, what follows the step, record, save. It runs any method."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import astuple, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from iecl.data.loader import Loader
 from iecl.data.opening import open_source
 from iecl.errors import Interrupted, TrainingError
 from iecl.methods.contract import Method, Step
-from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
+from iecl.runs.checkpoint import BROKEN, latest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import load_weights
 from iecl.schedule import Clock, warm_cosine
@@ -115,15 +114,19 @@ class Loop:
             f"images of {plan.data.image_size} px: {plan.training.epochs} epochs of {self.steps_per_epoch} steps{start}"
         )
 
-    def _epoch(self, epoch: int, stop: StopFlag) -> None:
-        training = self.plan.training
-        done = self.step - epoch * self.steps_per_epoch
+    def begin_epoch(self) -> Generator[Batch, None, None]:
+        """What comes before an epoch's first step, and the batches of the epoch that are left."""
+        epoch, done = divmod(self.step, self.steps_per_epoch)
         if done == 0:
             survey = partial(survey_source, self.source, self.plan, self.fabric.device)
             forget(self.optimiser, self.method.before_epoch(survey, self.clock(self.step)))
-        batches = self.loader.epoch(epoch, done * training.accumulate)
-        for _ in range(done, self.steps_per_epoch):
-            self._optimise(islice(batches, training.accumulate))
+        return self.loader.epoch(epoch, done * self.plan.training.accumulate)
+
+    def _epoch(self, epoch: int, stop: StopFlag) -> None:
+        training = self.plan.training
+        batches = self.begin_epoch()
+        while self.step < (epoch + 1) * self.steps_per_epoch:
+            self.optimise(batches)
             is_last_of_epoch = self.step % self.steps_per_epoch == 0
             if training.checkpoint_steps and self.step % training.checkpoint_steps == 0 and not is_last_of_epoch:
                 self.save()
@@ -133,7 +136,7 @@ class Loop:
         batches.close()
         self._end_epoch(epoch)
 
-    def _optimise(self, batches: Iterator[Batch]) -> None:
+    def optimise(self, batches: Iterator[Batch]) -> None:
         """One optimiser step over `accumulate` batches, and what follows it."""
         training, clock = self.plan.training, self.clock(self.step)
         optimiser = self.plan.optimiser
@@ -142,8 +145,13 @@ class Loop:
             group["lr"] = group["peak"] * (1.0 if group["is_constant"] else share)
         made = None
         for number in range(training.accumulate):
-            made = self._backward(next(batches), clock, is_last=number == training.accumulate - 1)
-            self.recorder.check(self.step + 1, made.losses)
+            batch = next(batches)
+            made = self._backward(batch, clock, is_last=number == training.accumulate - 1)
+            try:
+                self.recorder.check(self.step + 1, made.losses)
+            except TrainingError:
+                self._keep_broken(batch)
+                raise
         assert made is not None
         if self.step == 0:
             self._check_gradients()
@@ -221,17 +229,26 @@ class Loop:
         """Write a checkpoint; every process waits until it is on the disk."""
         self.recorder.flush()
         if self.fabric.is_global_zero:
-            state = {
-                "format": 1,
-                "step": self.step,
-                "steps": self.steps,
-                "best": self.best,
-                "method": self.method.state_dict(),
-                "optimiser": self.optimiser.state_dict(),
-                "precision": self.fabric.strategy.precision.state_dict(),
-            }
-            save_checkpoint(self.run.checkpoints, state, is_best=is_best)
+            save_checkpoint(self.run.checkpoints, self._state(), is_best=is_best)
         parallel.barrier()
+
+    def _state(self) -> dict[str, Any]:
+        """Everything that decides how the run goes on, in plain types."""
+        return {
+            "format": 1,
+            "step": self.step,
+            "steps": self.steps,
+            "best": self.best,
+            "method": self.method.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
+        }
+
+    def _keep_broken(self, batch: Batch) -> None:
+        """Keep what a step that failed was given, so that it can be taken again and looked at."""
+        if self.fabric.is_global_zero:
+            samples = {"index": batch.index.tolist(), "positions": batch.positions.tolist()}
+            write_checkpoint(self.run.checkpoints / BROKEN, self._state() | {"samples": samples})
 
     def restore(self) -> None:
         """Continue from the newest checkpoint, if there is one."""

@@ -56,7 +56,7 @@ class Recorder:
             f"{terms} became NaN or infinite at step {step}",
             where=saved,
             do="lower optimiser.rate (a tenth is a good first try), add optimiser.warmup, set optimiser.clip=1, "
-            "or training.precision=32-true",
+            f"or training.precision=32-true; look at the step with: iecl replay {self.run.path} --step {step}",
         )
 
     def after_step(self, clock: Clock, made: Step, rate: float) -> None:
