@@ -14,6 +14,7 @@ VERBS = {
     "pretrain": "train a backbone on a folder of images",
     "extend": "go on with a run for more epochs, under a schedule planned anew",
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
+    "compare": "hold results against each other: protocols, intervals, noise",
     "embed": "write one feature vector per image",
     "export": "write a backbone as safetensors",
     "verify": "check that a file of weights does what it did when it was written",

@@ -1,0 +1,100 @@
+"""Results of evaluations as a comparison needs them: from run directories, from files, or by hand."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from iecl.errors import UserError
+from iecl.runs.directory import RunDirectory
+
+FREE = ("backbone", "checkpoint", "repetitions", "seed")
+"""Parts of a protocol that are what is compared, or chance: they may differ."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One number of one model."""
+
+    label: str
+    evaluation: str
+    number: str
+    value: float
+    """A share, from 0 to 1."""
+    n_test: int = 0
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    """Without what may differ; empty for a number that was given by hand."""
+    by_seed: tuple[float, ...] = ()
+    hits: npt.NDArray[np.bool_] | None = None
+    """Which test images were right."""
+    free: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_results(item: str) -> Iterator[Result]:
+    """The results that a word of the command line stands for.
+
+    A run directory gives all its evaluations, a JSON file its own, and `LABEL=PERCENT` a number from elsewhere.
+    """
+    path = Path(item)
+    if path.is_dir():
+        run = RunDirectory.existing(path)
+        files = sorted(file for file in run.evaluations.glob("*.json") if file.name != "card.json")
+        if not files:
+            raise UserError(f"{path} has no evaluation", where=item, do=f"run: iecl evaluate knn {path}")
+        for file in files:
+            yield _from_json(file, path.name)
+    elif path.is_file():
+        yield _from_json(path, path.stem)
+    elif "=" in item:
+        yield _by_hand(item)
+    else:
+        raise UserError(f"there is no run, no result and no number {item}", do="a number is written LABEL=PERCENT")
+
+
+def _from_json(file: Path, label: str) -> Result:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        name = found["numbers"][0]
+        whole = found["protocol"] | {"data": found["data"], "n_train": found["n_train"]}
+        return Result(
+            label=label,
+            evaluation=found["evaluation"],
+            number=name,
+            value=float(found[name]),
+            n_test=int(found["n_test"]),
+            protocol={key: value for key, value in whole.items() if key not in FREE},
+            by_seed=tuple(found.get("by_seed", {}).get(name, ())),
+            hits=unpacked(found["hits"], found["n_test"]) if "hits" in found else None,
+            free={key: whole[key] for key in FREE if key in whole},
+        )
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as problem:
+        raise UserError(f"{file} is no result of iecl evaluate: {problem!r}", where=str(file)) from problem
+
+
+def _by_hand(item: str) -> Result:
+    label, _, text = item.rpartition("=")
+    try:
+        value = float(text.removesuffix("%")) / 100
+    except ValueError as problem:
+        raise UserError(f"{text!r} is no number", where=item, do="write LABEL=PERCENT, as in paper=92.1") from problem
+    if not 0 <= value <= 1:
+        raise UserError(f"{text} is no percentage", where=item, do="write it from 0 to 100")
+    return Result(label, "", "", value)
+
+
+def packed(hits: npt.NDArray[np.bool_]) -> str:
+    """One bit for each test image, as text.
+
+    >>> unpacked(packed(np.array([True, False, True])), 3).tolist()
+    [True, False, True]
+    """
+    return np.packbits(hits).tobytes().hex()
+
+
+def unpacked(text: str, count: int) -> npt.NDArray[np.bool_]:
+    """The other way round."""
+    return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=count).astype(bool)
