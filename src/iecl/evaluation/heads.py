@@ -57,7 +57,7 @@ class Heads:
     def scores(self, x: Float[Tensor, "n width"]) -> Float[Tensor, "n heads classes"]:
         """What each head says of each row: all heads are one matrix, so that one product serves them."""
         flat = torch.addmm(self.bias.flatten(), x, self.weight.flatten(0, 1).T)
-        return flat.unflatten(1, tuple(self.bias.shape))
+        return flat.view(len(x), *self.bias.shape)
 
     def readings(self, features: Features) -> list["Reading"]:
         """How good each head is; the scores of one that diverged are no numbers, and it is never right."""
@@ -85,9 +85,9 @@ class Reading:
     """Mean cross-entropy."""
 
     @property
-    def merit(self) -> tuple[float, float]:
-        """What a choice goes by: accuracy, and of equal ones the lower loss."""
-        return self.top1, -self.loss
+    def merit(self) -> float:
+        """What a choice goes by: the loss, which a small part of the pictures gives far more surely than accuracy."""
+        return -self.loss
 
 
 def train_heads(
@@ -124,7 +124,7 @@ def _slopes(heads: Heads, x: Float[Tensor, "n width"], labels: Int64[Tensor, " n
     excess = heads.scores(x).softmax(dim=2)
     excess[torch.arange(len(x), device=x.device), :, labels] -= 1
     excess /= len(x)
-    weight = (excess.flatten(1).T @ x).unflatten(0, tuple(heads.bias.shape))
+    weight = (excess.flatten(1).T @ x).view_as(heads.weight)
     return Heads(weight, excess.sum(dim=0))
 
 

@@ -37,7 +37,7 @@ def optimum(
     classes: int,
     strengths: Sequence[float] = STRENGTHS,
 ) -> Optimum:
-    """Fit on a part, choose the penalty by the held-out rows, fit on all rows with that one, test once."""
+    """Fit on a part, choose the penalty by the loss of the held-out rows, fit on all rows with that one, test once."""
     part, rest = (train.rows(rows) for rows in parts)
     held = [logistic(part, classes, strength).head.readings(rest)[0] for strength in strengths]
     best = max(range(len(strengths)), key=lambda number: held[number].merit)

@@ -96,7 +96,7 @@ def _candidates(scores: Float[Tensor, "q n"], groups: int, size: int) -> Int64[T
     """All columns of the groups with the greatest maxima, and the few columns that are in no group."""
     count = scores.shape[1]
     stride = count // size  # a group is every stride-th column: maxima of whole stretches are quicker to take
-    maxima = scores[:, : stride * size].unflatten(1, (size, stride)).amax(dim=1)
+    maxima = scores[:, : stride * size].view(-1, size, stride).amax(dim=1)
     chosen = maxima.topk(groups, sorted=False).indices
     members = torch.arange(0, stride * size, stride, device=scores.device)
     grouped = (chosen[:, None, :] + members[:, None]).flatten(1)
