@@ -176,7 +176,7 @@ class _Probe:
     device: torch.device | str
 
     def choose(self, parts: tuple[Tensor, Tensor], progress: Progress | None) -> tuple[float, dict[str, float]]:
-        """The rate whose head has the least loss on held-out rows, and the accuracy there of each; all are trained at once."""
+        """The rate with the least loss on held-out rows, and the accuracy of each there; all are trained at once."""
         rates, (fit, rest) = self.settings.rates, parts
         part = self.train.rows(fit)
         heads = self._empty(len(rates))
