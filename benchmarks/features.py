@@ -61,7 +61,7 @@ def main(folder: Path, name: str) -> None:
         print(repeat, {arm: values[-1:] for arm, values in times.items()}, flush=True)
     cosines = torch.cosine_similarity(found["ours"], found["torchvision"], dim=1)
     content = {
-        "setting": f"{len(cosines)} files of {folder.name}, {settings.image_size} px, {name}, batch {BATCH}, no workers",
+        "setting": f"{len(cosines)} files of {folder.name}, {settings.image_size} px, {name}, batch {BATCH}, no worker",
         "unit": "speed over that of the torchvision loop in the same round, by processor time",
         "results": {"ours": summary([1 / ratio for ratio in ratios(times, "torchvision")["ours"]])},
         "torchvision_images_per_second": summary([len(cosines) / seconds for seconds in times["torchvision"]]),

@@ -2,9 +2,9 @@
 
 python -m benchmarks.linear RUN [DATA ...]
 
-RUN is a finished run: its backbone is measured. The two modes are compared on a part of its own data, one whole probe of
-each in turn. A sweep is compared with L-BFGS on features of each DATA (by default `digits` and the run's own), over
-several divisions of all its pictures into train and test, since a tenth of a point is less than one picture of `digits`.
+RUN is a finished run: its backbone is measured. The two modes are compared on a part of its own data, one whole probe
+of each in turn. A sweep is compared with L-BFGS on features of each DATA (by default `digits` and the run's own), over
+several divisions of all pictures into train and test: a tenth of a point is less than one test picture of `digits`.
 """
 
 import sys
