@@ -118,11 +118,19 @@ def linear(
         chosen, held = probe.choose(parts, progress)
         rates = [chosen, settings.rate]
     seen, heads = probe.fit(_then(of_epoch, lambda some: some.labelled("train")), rates, progress, is_second=bool(held))
-    first, *_, last = heads.readings(test) * 2  # one head or two
+    readings = heads.readings(test)
     best = optimum(train, test, parts, classes) if settings.reference and parts is not None else None
-    train_top1 = heads.readings(seen)[0].top1
-    batch = probe.settings.batch
-    return LinearResult(first.top1, first.top5, len(test), train_top1, rates[0], batch, held, last.top1, best)
+    return LinearResult(
+        top1=readings[0].top1,
+        top5=readings[0].top5,
+        n=len(test),
+        train_top1=heads.readings(seen)[0].top1,
+        rate=rates[0],
+        batch=probe.settings.batch,
+        held_out=held,
+        top1_of_given_rate=readings[-1].top1,
+        optimum=best,
+    )
 
 
 @dataclass(frozen=True)
