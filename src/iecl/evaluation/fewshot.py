@@ -77,7 +77,7 @@ def few_shot(
         train: labelled features.
         test: labelled features of other pictures.
         settings: which budgets, how many tries.
-        hashes: a number for each row of `train` that the draws are made of; None: its index.
+        hashes: a number for each labelled row of `train` that the draws are made of; None: its index.
         progress: is told how many classifiers are done, of how many.
 
     Raises:

@@ -95,7 +95,7 @@ def linear(
         test: labelled features of other pictures.
         settings: how to train; by default as the paper does.
         of_epoch: gives other features of the training pictures in each epoch, such as those of random crops.
-        hashes: a number for each row of `train` that decides which ones are held out; None: its index.
+        hashes: a number for each labelled row of `train` that decides which ones are held out; None: its index.
         device: where to train.
         progress: is told how many epochs are done, of how many.
 
