@@ -10,7 +10,8 @@ from torch import Tensor
 
 from iecl.errors import UserError
 from iecl.evaluation.features import Features
-from iecl.evaluation.knn import knn
+from iecl.evaluation.knn import STANDARD, knn, knn_by_each
+from iecl.evaluation.nearest import nearest, top_columns
 
 
 def features(values: Tensor, labels: list[int] | Tensor) -> Features:
@@ -61,6 +62,49 @@ def test_answers_are_those_of_scikit_learn(k: int) -> None:
     reference = KNeighborsClassifier(k, metric="cosine", weights=lambda distance: np.exp((1 - distance) / 0.07))
     reference.fit(bank.values.numpy(), bank.labels.numpy())
     assert knn(bank, queries, k).predictions.tolist() == reference.predict(queries.values.numpy()).tolist()
+
+
+@pytest.mark.parametrize("k", [3, 20, 200])
+def test_plain_votes_are_those_of_scikit_learn(k: int) -> None:
+    bank, queries = clouds(500, seed=23), clouds(300, seed=24)
+    reference = KNeighborsClassifier(k, metric="cosine", weights="uniform")
+    reference.fit(bank.values.numpy(), bank.labels.numpy())
+    found = knn(bank, queries, k, weights="uniform")
+    assert found.predictions.tolist() == reference.predict(queries.values.numpy()).tolist()
+
+
+def test_one_search_serves_all_ways_to_vote() -> None:
+    bank, queries = clouds(400, seed=25), clouds(100, seed=26)
+    together = knn_by_each(bank, queries, STANDARD, chunk=(30, 150))
+    alone = [knn(bank, queries, vote.k, vote.temperature, vote.weights) for vote in STANDARD]
+    assert [one.predictions.tolist() for one in together] == [one.predictions.tolist() for one in alone]
+    assert len({tuple(one.predictions.tolist()) for one in alone}) == 3  # the three do differ here
+    assert [(one.top1, one.top5) for one in together] == [(one.top1, one.top5) for one in alone]
+
+
+@pytest.mark.parametrize(("n", "k"), [(300, 1), (301, 5), (1000, 20), (257, 100), (40, 39)])
+def test_the_greatest_scores_are_found_among_ties(n: int, k: int) -> None:
+    made = torch.Generator().manual_seed(n)
+    rough = torch.randint(12, (50, n), generator=made).float()  # a dozen values: ties everywhere
+    fine = torch.randn(50, n, generator=made)
+    for scores in (rough, fine):
+        expected = scores.argsort(dim=1, descending=True, stable=True)[:, :k].sort(dim=1).values
+        assert torch.equal(top_columns(scores, k), expected)
+
+
+def test_neighbours_come_nearest_first() -> None:
+    bank, queries = clouds(90, seed=27).values, clouds(10, seed=28).values
+    (found,) = nearest(bank, queries, k=7, chunk=(100, 40))
+    assert (found.cosine.diff(dim=1) <= 0).all()
+    expected = torch.nn.functional.cosine_similarity(queries[:, None], bank[found.index], dim=2)
+    torch.testing.assert_close(found.cosine, expected)
+
+
+def test_a_collapsed_backbone_is_at_chance() -> None:
+    bank, queries = features(torch.ones(3000, 8), [0, 1] * 1500), features(torch.ones(40, 8), [0, 1] * 20)
+    result = knn(bank, queries, k=20)
+    assert result.predictions.tolist() == [0] * 40  # ten votes each: the lower number
+    assert result.top1 == 0.5
 
 
 def directions(count: int, seed: int) -> Features:

@@ -1,48 +1,27 @@
 """The linear probe: the steps that were promised, and the optimum that scikit-learn finds."""
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from torch.nn.functional import cross_entropy
 
-from iecl import counter
+from iecl.console import ProgressLine
 from iecl.errors import UserError
+from iecl.evaluation.bench import Bench
 from iecl.evaluation.features import Features
-from iecl.evaluation.linear import LinearSettings, empty_head, fit, linear
-
-
-def clouds(count: int, seed: int, spread: float, classes: int = 5, width: int = 16) -> Features:
-    """Gaussian clouds around centres that are the same for every seed."""
-    made = torch.Generator().manual_seed(seed)
-    centres = torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
-    labels = torch.randint(classes, (count,), generator=made)
-    return Features(centres[labels] + spread * torch.randn(count, width, generator=made), labels, torch.arange(count))
-
-
-def test_weights_are_those_of_sgd_written_out() -> None:
-    data = clouds(10, seed=1, spread=1.0, classes=3, width=4)
-    settings = LinearSettings(epochs=3, batch=4, rate=0.5, momentum=0.8, weight_decay=0.1, seed=7)
-    head = empty_head(4, 3)
-    fit(head, lambda epoch: data, settings)
-
-    x, y = data.values.double().numpy(), np.eye(3)[data.labels.numpy()]
-    x = np.concatenate([x, np.ones((10, 1))], axis=1)  # the last column is the bias
-    weights, velocity = np.zeros((3, 5)), np.zeros((3, 5))
-    for step in range(9):  # 3 epochs of 4, 4 and 2 rows
-        epoch, number = divmod(step, 3)
-        order = counter.permutation(counter.key(7, "probe/order", epoch), 10).numpy()[4 * number : 4 * number + 4]
-        raised = np.exp(x[order] @ weights.T)
-        slope = (raised / raised.sum(axis=1, keepdims=True) - y[order]).T @ x[order] / len(order)
-        velocity = 0.8 * velocity + slope + 0.1 * weights
-        weights = weights - 0.5 * (1 + np.cos(np.pi * step / 9)) / 2 * velocity
-    # Float32 against float64 over nine steps.
-    np.testing.assert_allclose(head.weight.detach().numpy(), weights[:, :4], atol=1e-5)
-    np.testing.assert_allclose(head.bias.detach().numpy(), weights[:, 4], atol=1e-5)
+from iecl.evaluation.heads import Heads, train_heads
+from iecl.evaluation.linear import Linear, LinearSettings, Scale, linear
+from iecl.evaluation.model import load_model
+from iecl.evaluation.splits import held_out
+from made_features import clouds, skewed
+from made_runs import MadeRun
 
 
 def test_separable_classes_are_separated() -> None:
     result = linear(clouds(400, seed=2, spread=0.2), clouds(200, seed=3, spread=0.2))
-    assert (result.top1, result.train_top1, result.n, result.epochs) == (1.0, 1.0, 200, 200)
+    assert (result.top1, result.train_top1, result.n) == (1.0, 1.0, 200)
 
 
 @pytest.mark.parametrize("spread", [1.5, 2.5])
@@ -54,15 +33,6 @@ def test_accuracy_is_that_of_logistic_regression_on_overlapping_classes(spread: 
     # One deviation of a share of 2000 is 0.011; both see the same pictures, so that half of it is generous.
     assert result.top1 == pytest.approx(expected, abs=0.006)
     assert 0.4 < expected < 0.97
-
-
-def test_the_same_seed_gives_the_same_bits_and_another_one_does_not() -> None:
-    data = clouds(50, seed=6, spread=2.0)
-    heads = [empty_head(16, 5) for _ in range(3)]
-    for head, seed in zip(heads, (1, 1, 2), strict=True):
-        fit(head, lambda epoch: data, LinearSettings(epochs=2, batch=8, seed=seed))
-    assert torch.equal(heads[0].weight, heads[1].weight)
-    assert not torch.equal(heads[0].weight, heads[2].weight)
 
 
 def test_no_random_number_of_torch_is_drawn() -> None:
@@ -133,3 +103,115 @@ def test_features_that_are_not_finite_are_refused() -> None:
     broken = Features(train.values.clone().fill_(torch.inf), train.labels, train.index)
     with pytest.raises(UserError, match="20 of 20 features of the train images are not finite"):
         linear(broken, train)
+
+
+# --- the sweep and its reference ---
+
+
+def _loss(fit: Features, rest: Features, settings: LinearSettings) -> float:
+    """Mean cross-entropy on `rest` of a head that learnt from `fit`, by torch's own function."""
+    heads = Heads.empty(1, 10, fit.values.shape[1])
+    train_heads(heads, lambda epoch: fit, [settings.rate], settings)
+    return cross_entropy(heads.scores(rest.values)[:, 0], rest.labels).item()
+
+
+QUICK = LinearSettings(mode="sweep", epochs=8, rates=(0.003, 0.03, 0.3))
+
+
+def test_a_sweep_chooses_by_the_held_out_tenth_and_learns_from_all() -> None:
+    train, test = skewed(600, seed=21), skewed(400, seed=22)
+    result = linear(train, test, QUICK)
+    scaled = Scale.of(train.values).apply(train)
+    fit, rest = (scaled.rows(rows) for rows in held_out(train.labels, train.index))
+    alone = [linear(fit, rest, LinearSettings(epochs=8, batch=result.batch, rate=rate)).top1 for rate in QUICK.rates]
+    assert list(result.held_out.values()) == pytest.approx(alone, abs=1e-9)
+    losses = [_loss(fit, rest, replace(QUICK, mode="cached", batch=result.batch, rate=rate)) for rate in QUICK.rates]
+    assert result.rate == QUICK.rates[losses.index(min(losses))]
+    assert max(alone) > min(alone)
+    whole = LinearSettings(epochs=8, batch=result.batch, rate=result.rate, normalise="standardise")
+    assert result.top1 == pytest.approx(linear(train, test, whole).top1, abs=0.0026)  # one picture: rounding
+    assert result.batch == 30  # twenty steps in an epoch of 600
+
+
+def test_labels_of_test_pictures_do_not_change_the_choice() -> None:
+    train, test = skewed(300, seed=23), skewed(200, seed=24)
+    swapped = Features(test.values, test.labels.roll(1), test.index)
+    assert linear(train, test, QUICK).rate == linear(train, swapped, QUICK).rate
+
+
+@pytest.mark.parametrize("spread", [1.0, 2.5])
+def test_a_sweep_comes_within_two_tenths_of_a_point_of_the_optimum(spread: float) -> None:
+    # Ten thousand test rows: both classifiers see the same ones, and a tenth of a point is ten of them.
+    train, test = skewed(2000, seed=25, spread=spread), skewed(10_000, seed=26, spread=spread)
+    result = linear(train, test, LinearSettings(mode="sweep", epochs=40, reference=True))
+    assert result.optimum is not None
+    assert result.optimum.is_converged
+    assert result.top1 >= result.optimum.reading.top1 - 0.002
+    assert 0.3 < result.top1 < 0.98
+
+
+def test_the_optimum_is_that_of_scikit_learn() -> None:
+    train, test = clouds(400, seed=27, spread=2.0), clouds(300, seed=28, spread=2.0)
+    result = linear(train, test, LinearSettings(epochs=1, reference=True))
+    assert result.optimum is not None
+    reference = LogisticRegression(C=result.optimum.strength, max_iter=1000)
+    reference.fit(train.values.double().numpy(), train.labels.numpy())
+    assert result.optimum.reading.top1 == reference.score(test.values.double().numpy(), test.labels.numpy())
+
+
+def test_the_optimum_of_two_classes_is_found_too() -> None:
+    train, test = (clouds(200, seed=seed, spread=0.3, classes=2) for seed in (29, 30))
+    result = linear(train, test, LinearSettings(epochs=1, reference=True))
+    assert result.optimum is not None
+    assert result.optimum.reading.top1 == 1.0
+
+
+def test_standardised_features_have_mean_0_and_deviation_1_and_a_constant_one_stays_finite() -> None:
+    train = clouds(50, seed=31, spread=3.0)
+    train.values[:, 3] = 7.0
+    scaled = Scale.of(train.values).apply(train).values
+    torch.testing.assert_close(scaled.mean(dim=0), torch.zeros(16), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scaled.std(dim=0, correction=0), (torch.arange(16) != 3).float(), atol=1e-5, rtol=0)
+
+
+def test_features_of_any_scale_give_the_same_answers_when_standardised() -> None:
+    train, test = clouds(200, seed=32, spread=2.0), clouds(200, seed=33, spread=2.0)
+    stretch = torch.logspace(-3, 3, 16)
+    wide = [Features(some.values * stretch + 5, some.labels, some.index) for some in (train, test)]
+    settings = LinearSettings(epochs=20, normalise="standardise")
+    assert linear(*wide, settings).top1 == pytest.approx(linear(train, test, settings).top1, abs=0.005)
+    assert linear(*wide, LinearSettings(epochs=20)).top1 < linear(train, test, settings).top1 - 0.1
+
+
+def test_with_one_picture_of_each_class_there_is_nothing_to_choose_by() -> None:
+    train = Features(torch.eye(3), torch.arange(3), torch.arange(3))
+    with pytest.raises(UserError, match=r"nothing can be held out .*\(linear.mode, .*\); use mode=cached"):
+        linear(train, train, QUICK)
+    assert linear(train, train).top1 == 1.0
+
+
+def test_classes_of_only_one_side_do_no_harm() -> None:
+    train, test = clouds(90, seed=34, spread=0.1, classes=4), clouds(60, seed=35, spread=0.1, classes=4)
+    train, test = train.rows((train.labels != 3).nonzero()[:, 0]), test.rows((test.labels != 0).nonzero()[:, 0])
+    for settings in (LinearSettings(rate=0.3), LinearSettings(mode="sweep", epochs=50, reference=True)):
+        result = linear(train, test, settings)
+        assert result.top1 == (test.labels != 3).double().mean().item()  # class 3 was never seen
+        assert result.optimum is None or result.optimum.reading.top1 == result.top1
+
+
+def test_what_a_sweep_found_is_in_the_result(made_run: MadeRun) -> None:
+    bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
+    evaluation = Linear(LinearSettings(mode="sweep", epochs=5, rates=(0.01, 0.1), reference=True))
+    scores = evaluation.measure(bench)
+    assert evaluation.summary == "linear/1 sgd lr=swept wd=1e-05 batch=512 epochs=5 sweep standardised"
+    assert scores.values["top1"] == scores.details["optimum"]["top1"] == 1.0
+    assert list(scores.details["sweep"]["held_out_top1"]) == ["0.01", "0.1"]
+    assert scores.details["sweep"]["rate"] in (0.01, 0.1)
+    assert scores.details["sweep"]["batch"] == 2  # 24 pictures
+
+
+def test_a_sweep_counts_the_epochs_of_both_rounds() -> None:
+    data = clouds(40, seed=36, spread=1.0)
+    told: list[tuple[int, int]] = []
+    linear(data, data, LinearSettings(mode="sweep", epochs=2), progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from iecl.comparing.results import unpacked
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.model import load_model
@@ -26,12 +27,16 @@ def test_knn_on_the_data_of_the_run_comes_with_its_whole_protocol(made_run: Made
         "numbers": ["top1", "top5"],
         "top1": 1.0,  # colours are easy even for a backbone that was never trained
         "top5": 1.0,
+        # Of 24 pictures 8 are of the right class: in a plain vote of 20 another class has as many.
+        "also": {"k=20 T=0.07 cosine": 1.0, "k=200 T=0.1 cosine": 1.0, "k=20 uniform": 1 / 3},
         "n_train": 24,  # four fifths of thirty, of each class
         "n_test": 6,
         "classes": 3,
+        "hits": "fc",  # six ones, filled up to eight bits
         "protocol": {
             "k": 3,
             "temperature": 0.07,
+            "weights": "cosine",
             "backbone": "resnet10-w16",
             "checkpoint": "final",
             "features": "output of the backbone, as it is",
@@ -62,11 +67,10 @@ def test_a_run_that_ignored_the_class_folders_is_measured_by_them(made_run: Made
     assert evaluate("knn", made_run.directory.path)["classes"] == 3
 
 
-@pytest.mark.parametrize("augment", [False, True])
-def test_a_linear_probe_reports_its_last_epoch(made_run: MadeRun, augment: bool) -> None:
-    result = evaluate("linear", made_run.directory.path, epochs=30, rate=0.3, augment=augment)
-    seen = "crops" if augment else "cached"
-    assert result["protocol_id"] == f"linear/1 sgd lr=0.3 wd=1e-05 batch=512 epochs=30 {seen} whole 16px"
+@pytest.mark.parametrize("mode", ["cached", "literal"])
+def test_a_linear_probe_reports_its_last_epoch(made_run: MadeRun, mode: str) -> None:
+    result = evaluate("linear", made_run.directory.path, epochs=30, rate=0.3, mode=mode)
+    assert result["protocol_id"] == f"linear/1 sgd lr=0.3 wd=1e-05 batch=512 epochs=30 {mode} whole 16px"
     assert result["top1"] == result["train_top1"] == 1.0
     assert result["protocol"]["epochs"] == 30
     assert result["skipped"] == 1
@@ -167,6 +171,23 @@ def test_repetitions_give_a_mean_and_a_deviation(tmp_path: Path) -> None:
 def test_repetitions_that_mean_nothing_are_refused(made_run: MadeRun, name: str, seeds: int, words: str) -> None:
     with pytest.raises(UserError, match=words):
         evaluate(name, made_run.directory.path, seeds=seeds)
+
+
+@pytest.mark.parametrize(("name", "options"), [("knn", {}), ("linear", {"epochs": 2}), ("finetune", {"epochs": 1})])
+def test_a_result_says_which_pictures_were_right(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    run = MadeRun(tmp_path / "run", data="digits")
+    run.save_weights()
+    result = evaluate(name, run.directory.path, **options)
+    right = unpacked(result["hits"], result["n_test"])
+    assert right.mean() == pytest.approx(result["top1"])
+    assert 0 < right.sum() < 360
+
+
+def test_pictures_that_were_learnt_from_are_listed_beside_the_result(made_run: MadeRun) -> None:
+    result = evaluate("fewshot", made_run.directory.path, shares=[], shots=[2], tries=3)
+    lists = json.loads((made_run.directory.evaluations / "pictures" / Path(result["file"]).name).read_text())
+    assert [len(part) for part in lists["2shot"]] == [6, 6, 6]
+    assert result["numbers"] == ["top1_2shot"] == list(result["deviation"])
 
 
 def test_a_result_goes_to_the_file_that_is_asked_for(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from iecl import counter
 from iecl.data.batch import Batch
 from iecl.data.decode import nothing_readable
-from iecl.data.source import ArraySource, Numbers, OnBad, Source, log_bad
+from iecl.data.source import Numbers, OnBad, Source, is_in_memory, log_bad
 from iecl.errors import TrainingError, UserError
 
 _DRAWS = 32  # a neighbour would do, but bad files come in runs: whole folders that were not copied
@@ -104,7 +104,7 @@ class _Pool:
         self._reader = _Reader(source)
         self._requests = _Requests()
         # What is in memory is read faster than it could be sent.
-        self._workers = 0 if isinstance(source, ArraySource) else workers
+        self._workers = 0 if is_in_memory(source) else workers
         self._loader: DataLoader[_Answer | UserError] | None = None
 
     def answers(self, requests: Iterable[_Request]) -> Generator[_Answer, None, None]:

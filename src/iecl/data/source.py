@@ -94,6 +94,36 @@ class ArraySource:
         return self._listing.name(index) if self._listing is not None else f"{self.name}[{index}]"
 
 
+class ChosenSource:
+    """Some pictures of a source, under numbers of their own.
+
+    >>> three = ArraySource("three", torch.zeros(3, 3, 8, 8, dtype=torch.uint8), np.array([4, 5, 6]))
+    >>> some = ChosenSource(three, np.array([2, 0]))
+    >>> len(some), some.labels.tolist(), some.path(0)
+    (2, [6, 4], 'three[2]')
+    """
+
+    def __init__(self, whole: Source, index: Numbers) -> None:
+        self.whole, self.index = whole, index
+        self.name, self.classes, self.labels = whole.name, whole.classes, whole.labels[index]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def read(self, index: Numbers) -> Pixels:
+        """The pictures with these numbers; bad ones are reported, not raised."""
+        return self.whole.read(self.index[index])
+
+    def path(self, index: int) -> str:
+        """Where a picture comes from, in printable letters."""
+        return self.whole.path(int(self.index[index]))
+
+
+def is_in_memory(source: Source) -> bool:
+    """Whether reading decodes nothing."""
+    return isinstance(source.whole if isinstance(source, ChosenSource) else source, ArraySource)
+
+
 def log_bad(path: str, reason: str) -> None:
     """Write to the log that a file is left out: what happens unless a caller does better."""
     logging.getLogger("iecl.data").warning("left out %s: %s", path, reason)

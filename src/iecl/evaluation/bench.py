@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from iecl.console import ProgressLine
 from iecl.data.listing import splits
@@ -135,11 +136,11 @@ class Bench:
         assert self.train is not None  # first: an untrained backbone gets its statistics there
         return self.features(self.test_pictures, "test").labelled("test")
 
-    def features(self, source: Source, what: str) -> Features:
-        """One row for each readable picture."""
+    def features(self, source: Source, what: str, backbone: nn.Module | None = None) -> Features:
+        """One row for each readable picture; `backbone` stands in for the model's own."""
         model = self.model
         return extract(
-            model.backbone,
+            model.backbone if backbone is None else backbone,
             source,
             image_size=model.image_size,
             mean=model.mean,

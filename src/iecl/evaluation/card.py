@@ -61,7 +61,7 @@ def evaluate_all(
         pixels = Bench(model, target, voc, line)
         for name, evaluation in chosen.items():
             bench = pixels if name in ON_VOC else classes
-            times = seeds if hasattr(evaluation.settings, "seed") else 1
+            times = seeds if hasattr(evaluation.settings, "seed") and not evaluation.repeats_itself else 1
             file = None if Path(target).is_dir() else folder / f"{name}.json"
             results.append(measure(name, evaluation, bench, seeds=times, checkpoint=checkpoint, out=file))
     card = {"model": str(target), "backbone": model.name, "weights": model.proof, "results": results}

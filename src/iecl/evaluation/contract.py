@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from iecl.evaluation.bench import Bench
@@ -25,12 +25,18 @@ class Scores:
     """What the network saw of a picture, for the protocol's short name."""
     details: dict[str, Any] = field(default_factory=dict)
     """Whatever else there is to say."""
+    hits: Bool[Tensor, " n_test"] | None = field(default=None, compare=False)
+    """Which test pictures were right, where the first number is the share of them."""
+    lists: dict[str, Any] = field(default_factory=dict)
+    """Names of the pictures that were learnt from, where that is a choice: too long for the result itself."""
 
 
 class Evaluation(ABC):
     """The contract. An evaluation holds its settings and nothing that was learnt."""
 
     Settings: ClassVar[type]
+    repeats_itself: ClassVar[bool] = False
+    """Whether it takes several tries by itself, so that it need not be repeated with other seeds."""
     rereads: bool = False
     """Whether training pictures are read more than once, so that keeping them decoded pays."""
 
@@ -47,6 +53,17 @@ class Evaluation(ABC):
     @abstractmethod
     def measure(self, bench: Bench) -> Scores:
         """The scores of the bench's model on its data; the model's weights are left as they are."""
+
+
+def first_right(scores: Float[Tensor, "n classes"], labels: Int64[Tensor, " n"]) -> Bool[Tensor, " n"]:
+    """Which labels have the greatest score, of equal ones the lower class number; one of minus infinity is never right.
+
+    >>> first_right(torch.tensor([[1.0, 1.0], [0.0, 2.0], [-torch.inf, -torch.inf]]), torch.tensor([1, 1, 0]))
+    tensor([False,  True, False])
+    """
+    best = scores.max(dim=1, keepdim=True).values
+    first = (scores == best).int().argmax(dim=1)
+    return (first == labels) & (best.squeeze(1) > -torch.inf)
 
 
 def ranked_hits(scores: Float[Tensor, "n classes"], labels: Int64[Tensor, " n"]) -> tuple[int, int]:

@@ -49,9 +49,11 @@ class Features:
                 do="the training diverged: take an earlier checkpoint",
             )
         (kept,) = (self.labels >= 0).nonzero(as_tuple=True)
-        if len(kept) == len(self):
-            return self
-        return Features(self.values[kept], self.labels[kept], self.index[kept])
+        return self if len(kept) == len(self) else self.rows(kept)
+
+    def rows(self, numbers: Int64[Tensor, " part"]) -> "Features":
+        """Some of the rows."""
+        return Features(self.values[numbers], self.labels[numbers], self.index[numbers])
 
 
 def no_labels(name: str) -> UserError:
@@ -61,6 +63,16 @@ def no_labels(name: str) -> UserError:
         where="--data",
         do="give a folder with one sub-folder for each class, or a labelled data set",
     )
+
+
+def refuse_one_class(labels: Int64[Tensor, " n"]) -> None:
+    """Pictures of one class teach a classifier nothing.
+
+    Raises:
+        UserError: all labels are equal.
+    """
+    if (labels == labels[0]).all():
+        raise UserError("the train images are all of one class", where="--data", do="give images of two or more")
 
 
 def extract(

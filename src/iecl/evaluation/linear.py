@@ -1,36 +1,61 @@
 """Linear probe: a softmax classifier on frozen features, trained with SGD and reported after its last epoch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field, replace
+from typing import Any, final
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
 
 from iecl import counter
 from iecl.errors import UserError
 from iecl.evaluation.bench import Bench
-from iecl.evaluation.contract import Evaluation, Scores, ranked_hits
-from iecl.evaluation.features import Features
-from iecl.schedule import Clock, warm_cosine
+from iecl.evaluation.contract import Evaluation, Scores
+from iecl.evaluation.features import Features, refuse_one_class
+from iecl.evaluation.heads import FeaturesOfEpoch, Heads, Progress, train_heads
+from iecl.evaluation.logistic import Optimum, optimum
+from iecl.evaluation.splits import hashes_of, held_out, names_of
 from iecl.settings import setting
 
-_AT_ONCE = 8192  # rows that are scored at once
-FeaturesOfEpoch = Callable[[int], Features]
+STEPS_PER_EPOCH = 20
+"""Least number of steps in an epoch of a sweep: with fewer, SGD on few pictures stops far from the optimum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearSettings:
-    """How the classifier is trained; the defaults are those of the IE-CL paper."""
+    """How the classifier is trained; the defaults are those of the IE-CL paper, on features computed once."""
 
+    mode: str = setting(
+        "cached",
+        "cached: features of the plain view, computed once; literal: of new crops and mirror images in each epoch, as "
+        "slow as so many passes; sweep: cached, and the rate is chosen on a tenth of the training pictures",
+        choices=("cached", "literal", "sweep"),
+    )
     epochs: int = setting(200, "passes over the training features", low=1)
     batch: int = setting(512, "features in a step", low=1)
     rate: float = setting(0.03, "learning rate of the first step; falls to 0 along half a cosine", above=0)
+    rates: tuple[float, ...] = setting(
+        (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), "what a sweep chooses its rate from", above=0
+    )
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-5, "weight decay", low=0)
-    augment: bool = setting(False, "new crops and mirror images of the training pictures in each epoch; much slower")
+    normalise: str = setting(
+        "auto",
+        "standardise: each feature minus its mean, over its deviation in the training set; auto: in a sweep",
+        choices=("auto", "none", "standardise"),
+    )
+    reference: bool = setting(False, "also find the optimum by L-BFGS, with a penalty chosen on the held-out tenth")
     seed: int = setting(0, "decides the order of the features and the crops", low=0)
+
+    def __post_init__(self) -> None:
+        if not self.rates:
+            raise ValueError("rates is empty: a sweep needs one at least")
+
+    @property
+    def is_standardised(self) -> bool:
+        """Whether features are brought to mean 0 and deviation 1."""
+        return self.normalise == "standardise" or (self.normalise == "auto" and self.mode == "sweep")
 
 
 @dataclass(frozen=True)
@@ -42,7 +67,17 @@ class LinearResult:
     n: int
     train_top1: float
     """On the features of the last epoch."""
-    epochs: int
+    rate: float
+    """The rate that was chosen, or given."""
+    batch: int
+    """Features in a step."""
+    held_out: dict[str, float]
+    """Of a sweep: accuracy on the held-out tenth by rate."""
+    top1_of_given_rate: float
+    """What `rate` gives under the same conditions; it took no part in the choice unless it is among `rates`."""
+    optimum: Optimum | None
+    right: Bool[Tensor, " n"] = field(compare=False)
+    """Which test pictures it puts into their class."""
 
 
 def linear(
@@ -51,8 +86,9 @@ def linear(
     settings: LinearSettings | None = None,
     *,
     of_epoch: FeaturesOfEpoch | None = None,
+    hashes: Int64[Tensor, " n"] | None = None,
     device: torch.device | str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> LinearResult:
     """Train a linear classifier on one set of features and test it on another.
 
@@ -61,106 +97,178 @@ def linear(
         test: labelled features of other pictures.
         settings: how to train; by default as the paper does.
         of_epoch: gives other features of the training pictures in each epoch, such as those of random crops.
+        hashes: a number for each labelled row of `train` that decides which ones are held out; None: its index.
         device: where to train.
         progress: is told how many epochs are done, of how many.
 
     Raises:
-        UserError: labels are missing, there is only one class, or a feature is not finite.
+        UserError: labels are missing, there is only one class, a feature is not finite, or nothing can be held out.
     """
     settings = settings or LinearSettings()
     train, test = train.labelled("train"), test.labelled("test")
-    if (train.labels == train.labels[0]).all():
-        raise UserError("the train images are all of one class", where="--data", do="give images of two or more")
-    head = empty_head(train.values.shape[1], int(max(train.labels.max(), test.labels.max())) + 1, device)
-    fresh = of_epoch
-    seen = fit(head, (lambda epoch: fresh(epoch).labelled("train")) if fresh else (lambda _: train), settings, progress)
-    (train_hits, _), (top1, top5) = _hits(head, seen), _hits(head, test)
-    n = len(test)
-    return LinearResult(top1 / n, top5 / n, n, train_hits / len(seen), settings.epochs)
+    refuse_one_class(train.labels)
+    if settings.is_standardised:
+        scale = Scale.of(train.values)
+        train, test = scale.apply(train), scale.apply(test)
+        of_epoch = _then(of_epoch, scale.apply)
+    classes = int(max(train.labels.max(), test.labels.max())) + 1
+    parts = _parts(train, hashes) if settings.mode == "sweep" or settings.reference else None
+    probe = _Probe(train, classes, _steadied(settings, len(train)), device)
+    rates, held = [settings.rate], dict[str, float]()
+    if settings.mode == "sweep":
+        assert parts is not None
+        chosen, held = probe.choose(parts, progress)
+        rates = [chosen, settings.rate]
+    seen, heads = probe.fit(_then(of_epoch, lambda some: some.labelled("train")), rates, progress, is_second=bool(held))
+    readings = heads.readings(test)
+    best = optimum(train, test, parts, classes) if settings.reference and parts is not None else None
+    return LinearResult(
+        top1=readings[0].top1,
+        top5=readings[0].top5,
+        n=len(test),
+        train_top1=heads.readings(seen)[0].top1,
+        rate=rates[0],
+        batch=probe.settings.batch,
+        held_out=held,
+        top1_of_given_rate=readings[-1].top1,
+        optimum=best,
+        right=readings[0].right,
+    )
 
 
-def empty_head(width: int, classes: int, device: torch.device | str = "cpu") -> nn.Linear:
-    """A linear classifier with all weights zero: the problem is convex, so that one start is as good as another."""
-    head = nn.Linear(width, classes, device="meta").to_empty(device=device)  # on meta no random number is drawn
-    for weight in head.parameters():
-        nn.init.zeros_(weight)
-    return head
+@dataclass(frozen=True)
+class Scale:
+    """Mean and deviation of each feature: batch norm without parameters of its own, over the whole training set."""
+
+    mean: Float[Tensor, " width"]
+    deviation: Float[Tensor, " width"]
+
+    @classmethod
+    def of(cls, values: Float[Tensor, "n width"]) -> "Scale":
+        """Those of some rows; a feature that never changes keeps its size."""
+        deviation = values.std(dim=0, correction=0)
+        return cls(values.mean(dim=0), torch.where(deviation > 1e-6, deviation, 1.0))
+
+    def apply(self, features: Features) -> Features:
+        """The same rows, scaled."""
+        return replace(features, values=(features.values - self.mean) / self.deviation)
 
 
-def fit(
-    head: nn.Linear,
-    of_epoch: FeaturesOfEpoch,
-    settings: LinearSettings,
-    progress: Callable[[int, int], None] | None = None,
-) -> Features:
-    """Train the head; returns the features of the last epoch."""
-    velocities = [torch.zeros_like(weight) for weight in head.parameters()]
-    for epoch in range(settings.epochs):
-        seen = of_epoch(epoch)
-        _pass(head, velocities, seen, epoch, settings)
-        if progress is not None:
-            progress(epoch + 1, settings.epochs)
-    return seen
+def _then(of_epoch: FeaturesOfEpoch | None, change: Callable[[Features], Features]) -> FeaturesOfEpoch | None:
+    return None if of_epoch is None else lambda epoch: change(of_epoch(epoch))
 
 
-def _pass(head: nn.Linear, velocities: list[Tensor], features: Features, epoch: int, settings: LinearSettings) -> None:
-    """One epoch; features stay one tensor, and a batch is picked from it by number."""
-    device = head.weight.device
-    values, labels = features.values.to(device), features.labels.to(device)
-    order = counter.permutation(counter.key(settings.seed, "probe/order", epoch), len(values)).to(device)
-    steps = -(-len(values) // settings.batch)
-    for number in range(steps):
-        rows = order[number * settings.batch : (number + 1) * settings.batch]
-        clock = Clock(settings.seed, epoch * steps + number, settings.epochs * steps, epoch, settings.epochs)
-        loss = cross_entropy(head(values.index_select(0, rows)), labels.index_select(0, rows))
-        _step(head, velocities, loss, settings.rate * warm_cosine(clock, warmup=0), settings)
+def _steadied(settings: LinearSettings, rows: int) -> LinearSettings:
+    """The settings with a smaller batch where a sweep over few pictures would take too few steps."""
+    if settings.mode != "sweep":
+        return settings
+    return replace(settings, batch=min(settings.batch, -(-rows // STEPS_PER_EPOCH)))
 
 
-def _step(head: nn.Linear, velocities: list[Tensor], loss: Tensor, rate: float, settings: LinearSettings) -> None:
-    """SGD with momentum and weight decay, as torch.optim has it; that one first imports a compiler, for seconds."""
-    weights = list(head.parameters())
-    with torch.no_grad():
-        for weight, velocity, slope in zip(weights, velocities, torch.autograd.grad(loss, weights), strict=True):
-            velocity.mul_(settings.momentum).add_(slope).add_(weight, alpha=settings.weight_decay)
-            weight.sub_(velocity, alpha=rate)
+def _parts(train: Features, hashes: Int64[Tensor, " n"] | None) -> tuple[Tensor, Tensor]:
+    """Rows to fit on and rows to choose by."""
+    parts = held_out(train.labels, train.index if hashes is None else hashes)
+    if not len(parts[1]):
+        raise UserError(
+            "no class has two train images: nothing can be held out to choose by",
+            where="linear.mode, linear.reference",
+            do="use mode=cached without reference, or give more images",
+        )
+    return parts
 
 
-@torch.no_grad()
-def _hits(head: nn.Linear, features: Features) -> tuple[int, int]:
-    """How many labels the head puts first, and among the first five."""
-    first = five = 0
-    for start in range(0, len(features), _AT_ONCE):
-        rows = slice(start, start + _AT_ONCE)
-        scores = head(features.values[rows].to(head.weight.device)).cpu()
-        one, more = ranked_hits(scores, features.labels[rows])
-        first, five = first + one, five + more
-    return first, five
+@dataclass(frozen=True)
+class _Probe:
+    """Training features and how to learn from them."""
+
+    train: Features
+    classes: int
+    settings: LinearSettings
+    device: torch.device | str
+
+    def choose(self, parts: tuple[Tensor, Tensor], progress: Progress | None) -> tuple[float, dict[str, float]]:
+        """The rate with the least loss on held-out rows, and the accuracy of each there; all are trained at once."""
+        rates, (fit, rest) = self.settings.rates, parts
+        part = self.train.rows(fit)
+        heads = self._empty(len(rates))
+        train_heads(heads, lambda _: part, rates, self.settings, _half(progress, self.settings.epochs, first=True))
+        readings = heads.readings(self.train.rows(rest))
+        best = max(range(len(rates)), key=lambda number: readings[number].merit)
+        return rates[best], {f"{rate:g}": reading.top1 for rate, reading in zip(rates, readings, strict=True)}
+
+    def fit(
+        self, of_epoch: FeaturesOfEpoch | None, rates: list[float], progress: Progress | None, *, is_second: bool
+    ) -> tuple[Features, Heads]:
+        """Heads trained on all rows with these rates, and the features of the last epoch."""
+        heads = self._empty(len(rates))
+        told = _half(progress, self.settings.epochs, first=False) if is_second else progress
+        return train_heads(heads, of_epoch or (lambda _: self.train), rates, self.settings, told), heads
+
+    def _empty(self, heads: int) -> Heads:
+        return Heads.empty(heads, self.classes, self.train.values.shape[1], self.device)
+
+
+def _half(progress: Progress | None, epochs: int, *, first: bool) -> Progress | None:
+    """Progress of one of two rounds of so many epochs, as a part of both."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(done if first else epochs + done, 2 * epochs)
 
 
 @final
 class Linear(Evaluation):
-    """The linear probe, on features that are computed once or, if asked for, anew from crops in each epoch."""
+    """The linear probe, on features that are computed once or, to the letter, anew from crops in each epoch."""
 
     Settings = LinearSettings
 
     def __init__(self, settings: LinearSettings) -> None:
         self.settings = settings
-        self.rereads = settings.augment  # crops are cut anew from the pictures in each epoch
+        self.rereads = settings.mode == "literal"  # crops are cut anew from the pictures in each epoch
 
     @property
     def summary(self) -> str:
         """As in `linear/1 sgd lr=0.03 wd=1e-05 batch=512 epochs=200 cached`."""
         s = self.settings
-        seen = "crops" if s.augment else "cached"
-        return f"linear/1 sgd lr={s.rate:g} wd={s.weight_decay:g} batch={s.batch} epochs={s.epochs} {seen}"
+        rate = "swept" if s.mode == "sweep" else f"{s.rate:g}"
+        scaled = " standardised" if s.is_standardised else ""
+        return f"linear/1 sgd lr={rate} wd={s.weight_decay:g} batch={s.batch} epochs={s.epochs} {s.mode}{scaled}"
 
     def measure(self, bench: Bench) -> Scores:
         """Train on the training pictures, test on the test pictures."""
         seed = counter.key(self.settings.seed, "probe/crops")  # other crops than the backbone was trained with
-        of_epoch = (lambda epoch: bench.crops(seed, epoch)) if self.settings.augment else None
-        progress = bench.line.count("epoch")
+        of_epoch = (lambda epoch: bench.crops(seed, epoch)) if self.settings.mode == "literal" else None
+        train = bench.train
         result = linear(
-            bench.train, bench.test, self.settings, of_epoch=of_epoch, device=bench.device, progress=progress
+            train,
+            bench.test,
+            self.settings,
+            of_epoch=of_epoch,
+            hashes=hashes_of(names_of(bench.train_pictures, train.index)),
+            device=bench.device,
+            progress=bench.line.count("epoch"),
         )
         values = {"top1": result.top1, "top5": result.top5}
-        return Scores(values, bench.counts, bench.protocol, bench.seen, {"train_top1": result.train_top1})
+        details = _details(result, self.settings)
+        return Scores(values, bench.counts, bench.protocol, bench.seen, details, result.right)
+
+
+def _details(result: LinearResult, settings: LinearSettings) -> dict[str, Any]:
+    """What a mode has to say besides its accuracy."""
+    made: dict[str, Any] = {"train_top1": result.train_top1}
+    if settings.mode == "sweep":
+        made["sweep"] = {
+            "rate": result.rate,
+            "held_out_top1": result.held_out,
+            "batch": result.batch,
+            "top1_of_given_rate": result.top1_of_given_rate,
+        }
+    if result.optimum is not None:
+        found = result.optimum
+        made["optimum"] = {
+            "top1": found.reading.top1,
+            "top5": found.reading.top5,
+            "C": found.strength,
+            "held_out_top1": found.held_out,
+            "is_converged": found.is_converged,
+        }
+    return made

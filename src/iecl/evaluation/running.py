@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from iecl.comparing.results import packed
 from iecl.console import ProgressLine
 from iecl.data.resolve import folder_of
 from iecl.errors import UserError
@@ -89,6 +90,8 @@ def measure(
         found.append(repetition.measure(bench))
     result = {"evaluation": name, "numbers": list(found[0].values), **_means(found)}
     result |= found[0].details | found[0].counts
+    if found[0].hits is not None:
+        result["hits"] = packed(found[0].hits.numpy())
     result |= {
         "protocol": as_values(evaluation.settings) | found[0].protocol | {"repetitions": seeds},
         "protocol_id": f"{evaluation.summary} {found[0].seen}".strip(),
@@ -103,6 +106,9 @@ def measure(
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, result)
+            if found[0].lists:
+                (path.parent / "pictures").mkdir(exist_ok=True)
+                write_json(path.parent / "pictures" / path.name, found[0].lists)
     if place is not None:
         _clear(place, seeds)
     return result if place is None else result | {"file": str(place)}

@@ -80,7 +80,7 @@ class RunDirectory:
         """Remove what a former run wrote here, and nothing else."""
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
         files += [self.history, self.start]
-        files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.glob("*.json")]
+        files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
         files += [*self.path.glob("tensorboard/events.out.tfevents.*")]
         for file in files:
             file.unlink(missing_ok=True)

@@ -1,0 +1,235 @@
+"""Fine-tuning: the whole network with a fresh linear head learns from labels; the last epoch is reported."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from copy import deepcopy
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD
+
+from iecl import counter
+from iecl.backbones.making import width_of
+from iecl.data.batch import Batch
+from iecl.data.loader import Loader
+from iecl.data.source import ChosenSource
+from iecl.errors import TrainingError
+from iecl.evaluation.bench import Bench
+from iecl.evaluation.contract import Evaluation, Scores
+from iecl.evaluation.features import CROPS, refuse_one_class
+from iecl.evaluation.heads import Heads
+from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labelled_part, names_of, published
+from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
+from iecl.schedule import Clock, warm_cosine
+from iecl.settings import as_values, setting
+from iecl.views.making import make_views
+from iecl.views.policies import ViewPlan
+
+log = logging.getLogger("iecl.evaluation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuneSettings:
+    """How the network is trained; the defaults follow SimCLR's fine-tuning, at a batch of 256."""
+
+    share: float = setting(1.0, "share of each class whose labels are known", above=0, high=1)
+    epochs: int = setting(30, "passes over the labelled pictures", low=1)
+    batch: int = setting(256, "pictures in a step, at most", low=2)
+    rate: float = setting(0.05, "learning rate of the head; falls to 0 along half a cosine", above=0)
+    backbone_rate: float = setting(0.05, "learning rate of the backbone, likewise", low=0)
+    momentum: float = setting(0.9, "momentum of SGD, in Nesterov's form", above=0, high=1)
+    weight_decay: float = setting(1e-4, "weight decay, of all weights", low=0)
+    seed: int = setting(0, "decides which labels are known, the order and the crops", low=0)
+
+
+class Network(nn.Module):
+    """A backbone and a linear head on its features."""
+
+    def __init__(self, backbone: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        width = width_of(backbone)
+        self.head = nn.Linear(width, classes, device="meta").to_empty(device=next(backbone.parameters()).device)
+        for weight in self.head.parameters():
+            nn.init.zeros_(weight)  # nothing to draw; the first step gives the backbone no gradient, the second does
+
+    def forward(self, x: Float[Tensor, "n 3 size size"]) -> Float[Tensor, "n classes"]:
+        """Scores of the classes."""
+        scores: Tensor = self.head(self.backbone(x))
+        return scores
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The labelled pictures of a fine-tuning, and what identifies them."""
+
+    names: list[str]
+    """Of all training pictures that can be read and have a label."""
+    part: Tensor
+    """Which of these the network learns from."""
+    loader: Loader
+    classes: int
+
+    @classmethod
+    def of(cls, bench: Bench, settings: FineTuneSettings) -> "Lesson":
+        """The pictures that `share` and `seed` allow, of those that the pass for features could read."""
+        train, source = bench.train, bench.train_pictures
+        refuse_one_class(train.labels)
+        classes = int(max(source.labels.max(), bench.test_pictures.labels.max())) + 1
+        names = names_of(source, train.index)
+        part = labelled_part(train.labels, hashes_of(names), Budget(share=settings.share), settings.seed)
+        # Batches of about one size: a small rest would be lost, and few pictures would make no batch at all.
+        steps = -(-len(part) // settings.batch)
+        loader = Loader(
+            ChosenSource(source, train.index[part].numpy()),
+            batch=max(2, len(part) // steps),
+            seed=counter.key(settings.seed, "finetune"),
+            workers=bench.data.workers,
+            on_bad=bench.skipped.__setitem__,
+        )
+        return cls(names, part, loader, classes)
+
+    @property
+    def chosen(self) -> list[str]:
+        """What the pictures are called that the network learns from."""
+        return published(self.names, [self.part])[0]
+
+
+class Course:
+    """A network on its way through the epochs."""
+
+    def __init__(self, bench: Bench, settings: FineTuneSettings, lesson: Lesson) -> None:
+        self.bench, self.settings, self.lesson = bench, settings, lesson
+        self.network = Network(deepcopy(bench.model.backbone), lesson.classes).to(memory_format=torch.channels_last)
+        self.network.requires_grad_(True)
+        rows = [
+            {"params": list(part.parameters()), "lr": peak, "peak": peak}
+            for part, peak in ((self.network.backbone, settings.backbone_rate), (self.network.head, settings.rate))
+        ]
+        self.optimiser = SGD(
+            rows, momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True, foreach=True
+        )
+        self.epoch = 0
+        self.folder = self._folder()
+
+    def _folder(self) -> Path | None:
+        """Where this very course keeps its checkpoints: other settings, weights or pictures have another place."""
+        if self.bench.work is None:
+            return None
+        model, data = self.bench.model, self.bench.data
+        what = [as_values(self.settings), model.proof, model.image_size, *model.mean, *model.std, data.canvas]
+        text = json.dumps([*what, self.lesson.chosen, self.lesson.loader.source.labels.tolist()])
+        return self.bench.work / f"finetune-{blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+    def restore(self) -> None:
+        """Go on after the newest checkpoint of this course, if there is one."""
+        state = latest_checkpoint(self.folder) if self.folder is not None and self.folder.is_dir() else None
+        if state is not None:
+            self.network.load_state_dict(state["network"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.epoch = state["step"]
+            log.info("fine-tuning goes on after epoch %d of %d", self.epoch, self.settings.epochs)
+
+    def save(self) -> None:
+        """Write what the next epoch needs."""
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            state = {"step": self.epoch, "network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
+            save_checkpoint(self.folder, state)
+
+    def run(self, until: int | None = None) -> None:
+        """Go on to the end of epoch `until`, by default the last one."""
+        self.restore()
+        progress = self.bench.line.count("fine-tuning: epoch")
+        while self.epoch < (self.settings.epochs if until is None else until):
+            self._pass()
+            self.epoch += 1
+            self.save()
+            progress(self.epoch, self.settings.epochs)
+        self.lesson.loader.close()
+
+    def _pass(self) -> None:
+        """One epoch; batch norm uses and learns the statistics of its batches."""
+        self.network.train()
+        with closing(self.lesson.loader.epoch(self.epoch)) as batches:
+            for number, (x, labels) in enumerate(self._crops(batches)):
+                self._set_rates(number)
+                loss = cross_entropy(self.network(x), labels)
+                if not loss.isfinite():
+                    raise TrainingError(
+                        f"fine-tuning diverged in epoch {self.epoch + 1}",
+                        where="finetune.rate, finetune.backbone_rate",
+                        do="lower them",
+                    )
+                self.optimiser.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                self.optimiser.step()
+
+    def _crops(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
+        """A random crop of each picture, mirrored or not, and its label."""
+        model, seed = self.bench.model, counter.key(self.settings.seed, "finetune/crops")
+        for batch in batches:
+            moved = batch.to(self.bench.device)
+            views = make_views(
+                moved,
+                CROPS,
+                ViewPlan(full=1),
+                size=model.image_size,
+                mean=model.mean,
+                std=model.std,
+                seed=seed,
+                epoch=self.epoch,
+            )
+            yield views.full[0].contiguous(memory_format=torch.channels_last), moved.labels
+
+    def _set_rates(self, number: int) -> None:
+        epochs, steps = self.settings.epochs, self.lesson.loader.steps
+        clock = Clock(self.settings.seed, self.epoch * steps + number, epochs * steps, self.epoch, epochs)
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["peak"] * warm_cosine(clock, warmup=0)
+
+
+@final
+class FineTune(Evaluation):
+    """Accuracy of a copy of the network after training all of it; the model on the bench stays as it is."""
+
+    Settings = FineTuneSettings
+    rereads = True
+
+    def __init__(self, settings: FineTuneSettings) -> None:
+        self.settings = settings
+
+    @property
+    def summary(self) -> str:
+        """As in `finetune/1 sgd lr=0.05/0.05 wd=0.0001 batch=256 epochs=30 labels=100%`."""
+        s = self.settings
+        rates = f"lr={s.rate:g}/{s.backbone_rate:g} wd={s.weight_decay:g}"
+        return f"finetune/1 sgd {rates} batch={s.batch} epochs={s.epochs} labels={100 * s.share:g}%"
+
+    def measure(self, bench: Bench) -> Scores:
+        """Train a copy, test it once."""
+        lesson = Lesson.of(bench, self.settings)
+        course = Course(bench, self.settings, lesson)
+        course.run()
+        network = course.network
+        test = bench.features(bench.test_pictures, "test", network.backbone).labelled("test")
+        head = Heads(network.head.weight.detach()[None], network.head.bias.detach()[None])
+        (reading,) = head.readings(test)
+        counts = {"n_train": len(lesson.part), "n_test": len(test), "classes": len(bench.train_pictures.classes)}
+        protocol = bench.protocol | {"batch_norm": "trained, then running statistics", "features": "fine-tuned"}
+        details: dict[str, Any] = {"batch_used": lesson.loader.batch}
+        lists: dict[str, Any] = {}
+        if self.settings.share < 1:
+            name = Budget(share=self.settings.share).name
+            details |= {"splits": {name: [fingerprint(lesson.chosen)]}, "split_rule": RULE}
+            lists = {name: [lesson.chosen]}
+        values = {"top1": reading.top1, "top5": reading.top5}
+        return Scores(values, counts, protocol, bench.seen, details, reading.right, lists)
