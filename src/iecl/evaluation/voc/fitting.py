@@ -2,6 +2,8 @@
 
 import json
 import logging
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +24,8 @@ from iecl.schedule import Clock, warm_cosine
 from iecl.training.signals import StopFlag
 
 SCHEDULES = ("constant", "steps", "poly", "cosine")
+KEEP_SECONDS = 30.0
+"""Epochs of a tiny set end every second; their states are not written more often than this."""
 _AHEAD = 2  # batches that are being read while one is trained on
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -100,6 +104,7 @@ class Memory:
     identity: dict[str, Any]
     """What must be the same for a state to be of use: settings, weights, data."""
     _text: str = field(init=False)
+    _kept_at: float = field(init=False, default=-math.inf)
 
     def __post_init__(self) -> None:
         self._text = json.dumps(self.identity, sort_keys=True)
@@ -117,10 +122,11 @@ class Memory:
         _log.info("going on from step %d in %s", found["step"], self.folder)
         return found
 
-    def keep(self, state: dict[str, Any]) -> None:
-        """Save a state, whole or not at all."""
-        if self.folder is not None:
-            save_checkpoint(self.folder, state | {"identity": self._text})
+    def keep(self, state: Callable[[], dict[str, Any]], *, must: bool) -> None:
+        """Save a state, whole or not at all; one that need not be saved is left out soon after another."""
+        if self.folder is not None and (must or time.monotonic() - self._kept_at >= KEEP_SECONDS):
+            save_checkpoint(self.folder, state() | {"identity": self._text})
+            self._kept_at = time.monotonic()
 
 
 @dataclass
@@ -167,9 +173,10 @@ class Fit:
                 if is_end:
                     self.curve.append(sum(self.partial) / len(self.partial))
                     self.partial = []
-                if is_end or (flag is not None and flag.signal):
-                    self.memory.keep(self._state())
-                if flag is not None and flag.signal and self.step < self.steps:
+                is_stopped = flag is not None and bool(flag.signal)
+                if is_end or is_stopped:
+                    self.memory.keep(self._state, must=is_stopped or self.step == self.steps)
+                if flag is not None and is_stopped and self.step < self.steps:
                     raise Interrupted(
                         f"stopped after step {self.step} of {self.steps}",
                         where=str(self.memory.folder),
