@@ -1,12 +1,17 @@
 """Tiny folders in the layout of PASCAL VOC: coloured rectangles with their boxes and masks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
+from iecl.backbones.making import make_backbone
+from iecl.console import ProgressLine
 from iecl.data.voc import CLASSES
+from iecl.evaluation.bench import Bench
+from iecl.evaluation.model import LoadedModel
 
 Object = tuple[str, tuple[float, float, float, float]]
 """Class, and box as VOC has it: 1-based, inclusive."""
@@ -80,3 +85,28 @@ def made_voc(parent: Path, count: int = 4, size: tuple[int, int] = (64, 48)) -> 
     voc.lists("train", names)
     voc.lists("val", names[:2])
     return voc
+
+
+def loaded(backbone: str, seed: int = 0) -> LoadedModel:
+    """A backbone as if it had been pretrained: other weights than any that is made by its name alone."""
+    made = make_backbone(backbone, seed=seed + 100)
+    return LoadedModel(made.eval(), backbone, 16, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), "final", "", {})
+
+
+def bench(backbone: str, given: Path | str | None, work: Path | None = None, line: ProgressLine | None = None) -> Bench:
+    """A bench with a small backbone, on the CPU."""
+    data = None if given is None else str(given)
+    quiet = line or ProgressLine(quiet=True)
+    return Bench(loaded(backbone), "made", data, quiet, work=work, device=torch.device("cpu"))
+
+
+class Breaking(ProgressLine):
+    """Does something when a text is shown: a power cut, or a signal."""
+
+    def __init__(self, at: str, what: Callable[[], None]) -> None:
+        super().__init__(quiet=True)
+        self.at, self.what = at, what
+
+    def show(self, text: str) -> None:
+        if self.at in text:
+            self.what()
