@@ -68,8 +68,8 @@ def test_a_detector_is_trained_and_says_what_its_number_rests_on(voc: MadeVoc, n
 
 
 def test_the_loss_falls(voc: MadeVoc) -> None:
-    curve = measure(voc, epochs=10, rate=0.03, schedule="constant", mirror=False).details["curve"]["loss"]
-    assert sum(curve[-2:]) < 0.6 * sum(curve[:2])
+    curve = measure(voc, epochs=12, schedule="constant", mirror=False).details["curve"]["loss"]
+    assert sum(curve[-3:]) < 0.8 * sum(curve[:3])
 
 
 def test_the_same_seed_gives_the_same_bits_with_any_number_of_threads_and_another_seed_does_not(voc: MadeVoc) -> None:
@@ -137,6 +137,15 @@ def test_the_detector_holds_every_pretrained_tensor_under_its_own_name(name: str
         id(tensor) for part in made.pretrained.values() for tensor in part.state_dict(keep_vars=True).values()
     } <= inside
     assert set(made.pretrained) == {*STEM, *STAGES}
+
+
+@pytest.mark.parametrize(("neck", "scales"), [("fpn", [1, 1 / 2, 1 / 4, 1 / 8]), ("c4", [1 / 4])])
+def test_strides_do_not_depend_on_the_first_batch(neck: str, scales: list[float]) -> None:
+    model = loaded("resnet10-w16")
+    shape = DetectorShape(neck, (8, 16, 24, 32, 48), 8, 8, 8, 8)
+    network = make_detector(pretrained_resnet(model, "detection"), shape, 3, model.mean, model.std).network.eval()
+    network([torch.rand(3, 17, 20)])  # padded to 32×32, which looks like a map of twice the picture's size
+    assert network.roi_heads.box_roi_pool.scales == scales
 
 
 def test_a_renamed_tensor_stops_the_evaluation_before_the_training(voc: MadeVoc) -> None:

@@ -60,7 +60,7 @@ def test_a_mirrored_box_has_its_left_before_its_right_and_comes_back(tmp_path: P
 
 @pytest.mark.parametrize("mirror", [False, True])
 @pytest.mark.parametrize("scale", [(1.0, 1.0), (2.0, 2.0), (0.5, 0.5)])
-@pytest.mark.parametrize("place", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("place", [0.0, 0.4])
 def test_a_mask_stays_on_its_rectangle(tmp_path: Path, mirror: bool, scale: tuple[float, float], place: float) -> None:
     (example,) = open_masks(made(tmp_path).devkit, "one").examples
     rules = CropRules(side=48, long=0, scale=scale, contrast=0.0, mirror=mirror)

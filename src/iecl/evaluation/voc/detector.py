@@ -4,6 +4,7 @@
 stage; the fourth stage looks at each region and is followed by one more batch norm, as in MoCo's recipe.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,9 @@ from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from torchvision.models.detection.faster_rcnn import FasterRCNN, FastRCNNPredictor, TwoMLPHead
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import MultiScaleRoIAlign
+from torchvision.ops.poolers import LevelMapper
 
-from iecl.evaluation.voc.resnet import STAGES, STEM, channels_of
+from iecl.evaluation.voc.resnet import STAGES, STEM, channels_of, strides_of
 
 NECKS = ("fpn", "c4")
 LEVELS = 5
@@ -79,7 +81,7 @@ def _fpn(resnet: Any, shape: DetectorShape, classes: int) -> dict[str, Any]:
     return {
         "backbone": BackboneWithFPN(resnet, names, widths, shape.channels),
         "rpn_anchor_generator": AnchorGenerator(tuple((size,) for size in shape.anchors), (RATIOS,) * LEVELS),
-        "box_roi_pool": MultiScaleRoIAlign(list(names.values()), output_size=region, sampling_ratio=2),
+        "box_roi_pool": _pool(list(names.values()), region, strides_of(resnet)),
         "box_head": TwoMLPHead(shape.channels * region**2, shape.hidden),
         "box_predictor": FastRCNNPredictor(shape.hidden, classes + 1),
     }
@@ -96,7 +98,21 @@ def _c4(resnet: Any, shape: DetectorShape, classes: int) -> dict[str, Any]:
         "rpn_pre_nms_top_n_train": 12000,
         "rpn_pre_nms_top_n_test": 6000,
         # 14, which the stride of the fourth stage halves.
-        "box_roi_pool": MultiScaleRoIAlign(["0"], output_size=14, sampling_ratio=2),
+        "box_roi_pool": _pool(["0"], 14, strides_of(resnet)[2:3]),
         "box_head": nn.Sequential(resnet.layer4, nn.BatchNorm2d(width), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
         "box_predictor": FastRCNNPredictor(width, classes + 1),
     }
+
+
+def _pool(names: list[str], region: int, strides: list[int]) -> Any:
+    """Cuts regions out of maps of known strides.
+
+    Left alone, torchvision guesses the strides from the first batch it sees and keeps them. Padding misleads it where
+    pictures are small, and a training that goes on after a break sees another first batch.
+    """
+    pool = MultiScaleRoIAlign(names, output_size=region, sampling_ratio=2)
+    pool.scales = [1 / stride for stride in strides]
+    pool.map_levels = LevelMapper(
+        int(math.log2(strides[0])), int(math.log2(strides[-1])), pool.canonical_scale, pool.canonical_level
+    )
+    return pool

@@ -94,6 +94,15 @@ def stem_stride(resnet: Any) -> int:
     return int(resnet.conv1.stride[0] * pool)
 
 
+def strides_of(resnet: Any) -> list[int]:
+    """How much smaller than the picture the map of each stage is."""
+    strides, stride = [], stem_stride(resnet)
+    for name in STAGES:
+        stride *= int(_strided(getattr(resnet, name)[0]).stride[0])
+        strides.append(stride)
+    return strides
+
+
 def _strided(block: Any) -> nn.Conv2d:
     """The kernel of a block that takes its stride."""
     conv: nn.Conv2d = block.conv2 if isinstance(block, Bottleneck) else block.conv1
