@@ -58,7 +58,7 @@ ARMS: dict[str, dict[str, Evaluation]] = {
         ),
         "segmentation": Segmentation(
             SegmentationSettings(
-                **(SMALL_SEGMENTER | {"crop": 160}),
+                **(SMALL_SEGMENTER | {"crop": 104}),  # within the pictures: padding would be learnt as well
                 train="few",
                 test="few",
                 contrast=0.0,

@@ -24,7 +24,7 @@ from iecl.schedule import Clock, warm_cosine
 from iecl.training.signals import StopFlag
 
 SCHEDULES = ("constant", "steps", "poly", "cosine")
-KEEP_SECONDS = 30.0
+KEEP_SECONDS = 60.0
 """Epochs of a tiny set end every second; their states are not written more often than this."""
 _AHEAD = 2  # batches that are being read while one is trained on
 _log = logging.getLogger(__name__)
