@@ -42,7 +42,9 @@ def test_the_card_of_a_file_goes_where_it_is_told(made_run: MadeRun, pictures: P
     assert (tmp_path / "cards" / "knn.json").exists()
 
 
-@pytest.mark.parametrize(("only", "words"), [(["lineer"], "did you mean linear")])
+@pytest.mark.parametrize(
+    ("only", "words"), [(["lineer"], "did you mean linear"), (["detection"], "detection needs boxes and masks.*--voc")]
+)
 def test_what_cannot_be_measured_is_said_before_any_work(made_run: MadeRun, only: list[str], words: str) -> None:
     with pytest.raises(UserError, match=words):
         evaluate_all(made_run.directory.path, only=only)

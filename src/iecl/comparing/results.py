@@ -12,7 +12,7 @@ import numpy.typing as npt
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
 
-FREE = ("backbone", "checkpoint", "repetitions", "seed")
+FREE = ("backbone", "backbone_weights", "checkpoint", "repetitions", "seed")
 """Parts of a protocol that are what is compared, or chance: they may differ."""
 
 

@@ -103,6 +103,36 @@ def decode(path: bytes | str | os.PathLike[str], side: int, max_pixels: int) -> 
         return np.ascontiguousarray(np.asarray(canvas).transpose(2, 0, 1)), size
 
 
+def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int) -> Picture:
+    """The first frame of a picture as (3, height, width), pixels as they are stored: EXIF does not turn it.
+
+    For pictures with boxes or masks, which were drawn on the stored pixels.
+
+    Raises:
+        Unreadable: as for `decode`.
+    """
+    content = _content(path, max_pixels)
+    with _reasons():
+        picture = _opened(content, max_pixels)
+        picture.load()
+        return np.ascontiguousarray(np.asarray(_rgb(picture)).transpose(2, 0, 1))
+
+
+def decode_numbers(path: bytes | str | os.PathLike[str], max_pixels: int) -> Picture:
+    """A mask as (height, width): the stored number of each pixel, which is an index where there is a palette.
+
+    Raises:
+        Unreadable: as for `decode`, or the pixels are colours.
+    """
+    content = _content(path, max_pixels)
+    with _reasons():
+        picture = _opened(content, max_pixels)
+        picture.load()
+        if picture.mode not in ("P", "L"):
+            raise Unreadable(f"its pixels are not numbers of 8 bits: mode {picture.mode}")
+        return np.array(picture)
+
+
 def header_size(path: bytes | str | os.PathLike[str], max_pixels: int) -> tuple[int, int]:
     """The (height, width) that a file declares, before it is turned upright; nothing is decoded.
 

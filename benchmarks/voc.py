@@ -1,0 +1,149 @@
+"""Can the detector and the segmenter learn 16 pictures by heart, and what do they reach on a small VOC in minutes?
+
+    python -m benchmarks.voc VOCDIR overfit      # 16 pictures, trained on and measured with
+    python -m benchmarks.voc VOCDIR small        # the lists train and val, a few epochs
+
+Both start from a ResNet-18 that was never trained: they show that the code learns and measures, nothing about
+pretraining. Pictures, channels and numbers of regions are small and rates high, so that one core is enough; the printed
+rates would need a pretrained backbone and days.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.result import write
+from iecl.backbones.making import make_backbone
+from iecl.console import ProgressLine
+from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
+from iecl.evaluation.bench import Bench
+from iecl.evaluation.contract import Evaluation
+from iecl.evaluation.detection import Detection, DetectionSettings
+from iecl.evaluation.model import load_model
+from iecl.evaluation.segmentation import Segmentation, SegmentationSettings
+from iecl.runs.weights import save_weights
+from iecl.settings import as_values
+
+BACKBONE, FEW = "resnet18", 16
+SMALL_DETECTOR: dict[str, Any] = {
+    "anchors": (16, 32, 64, 128, 256),
+    "channels": 64,
+    "hidden": 256,
+    "rois": 64,
+    "proposals": 100,
+    "longest": 256,
+    "short_sides": (128,),
+    "test_side": 128,
+    "workers": 0,
+}
+SMALL_SEGMENTER: dict[str, Any] = {"long_side": 160, "crop": 128, "workers": 0}
+ARMS: dict[str, dict[str, Evaluation]] = {
+    "overfit": {
+        "detection": Detection(
+            DetectionSettings(
+                **SMALL_DETECTOR,
+                train="few",
+                test="few",
+                mirror=False,
+                epochs=150,
+                batch=4,
+                rate=0.02,
+                schedule="cosine",
+                warmup=50,
+            )
+        ),
+        "segmentation": Segmentation(
+            SegmentationSettings(
+                **(SMALL_SEGMENTER | {"crop": 104}),  # within the pictures: padding would be learnt as well
+                train="few",
+                test="few",
+                contrast=0.0,
+                epochs=150,
+                batch=4,
+                rate=1e-3,
+                schedule="cosine",
+            )
+        ),
+    },
+    "small": {
+        "detection": Detection(
+            DetectionSettings(**SMALL_DETECTOR, epochs=8, batch=4, rate=0.02, schedule="cosine", warmup=50)
+        ),
+        "segmentation": Segmentation(
+            SegmentationSettings(**SMALL_SEGMENTER, epochs=8, batch=8, rate=1e-3, schedule="cosine", mirror=True)
+        ),
+    },
+}
+QUESTIONS = {
+    "overfit": "do detector and segmenter learn 16 pictures of VOC by heart?",
+    "small": "what do both evaluations reach on a small VOC in minutes, without pretraining?",
+}
+
+
+def with_few(source: Path, folder: Path) -> Path:
+    """The same pictures with one more list, `few`, of every so many of the training pictures."""
+    year = next(source.rglob("ImageSets")).parent
+    made = folder / year.name
+    for name in ("JPEGImages", "Annotations", "SegmentationClass"):
+        made.mkdir(exist_ok=True)
+        (made / name).symlink_to((year / name).absolute())
+    for kind in ("Main", "Segmentation"):
+        lists = made / "ImageSets" / kind
+        lists.mkdir(parents=True)
+        names = (year / "ImageSets" / kind / "train.txt").read_text(encoding="utf-8").split()
+        for name in ("train", "val"):
+            (lists / f"{name}.txt").write_bytes((year / "ImageSets" / kind / f"{name}.txt").read_bytes())
+        (lists / "few.txt").write_text("\n".join(names[:: len(names) // FEW][:FEW]) + "\n", encoding="utf-8")
+    return made
+
+
+def untrained(folder: Path) -> Path:
+    """A file of weights that nobody trained."""
+    metadata = {
+        "backbone": BACKBONE,
+        "image_size": "224",
+        "mean": json.dumps(IMAGENET_MEAN),
+        "std": json.dumps(IMAGENET_STD),
+    }
+    save_weights(folder / "untrained.safetensors", make_backbone(BACKBONE).state_dict(), metadata)
+    return folder / "untrained.safetensors"
+
+
+def measured(name: str, evaluation: Any, weights: Path, data: Path, work: Path) -> dict[str, Any]:
+    """One evaluation; its training goes on where it was if the folder for work holds a part of it."""
+    with ProgressLine() as line:
+        scores = evaluation.measure(Bench(load_model(weights), weights, str(data), line, work=work))
+    return {
+        "evaluation": name,
+        "protocol_id": f"{evaluation.summary} {scores.seen}",
+        **scores.values,
+        **scores.counts,
+        **scores.details,
+        "settings": as_values(evaluation.settings),
+        "protocol": scores.protocol,
+    }
+
+
+def main(source: Path, arm: str, only: list[str], work: Path | None = None) -> None:
+    """Run one arm and write what it found; `only`: detection or segmentation alone, merged into what is there."""
+    with tempfile.TemporaryDirectory() as made:
+        data, weights = with_few(source, Path(made)), untrained(Path(made))
+        for name in only or list(ARMS[arm]):
+            keep = work or Path(made)
+            row = measured(name, ARMS[arm][name], weights, data, keep)
+            path = Path(__file__).parent / "results" / f"voc_{arm}"
+            known = [json.loads(file.read_text(encoding="utf-8")) for file in path.glob("*.json")]
+            others = {key: value for one in known for key, value in one["found"].items() if key != name}
+            write(f"voc_{arm}", QUESTIONS[arm], {"found": others | {name: row}})
+            print(name, {key: round(value, 4) for key, value in row.items() if isinstance(value, float)})
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    kept = next((Path(word.removeprefix("--work=")) for word in sys.argv if word.startswith("--work=")), None)
+    words = [word for word in sys.argv[1:] if not word.startswith("--work=")]
+    main(Path(words[0]), words[1], words[2:], kept)

@@ -1,0 +1,207 @@
+"""Detection on PASCAL VOC: a Faster R-CNN around the pretrained ResNet, trained whole, measured as VOC and COCO do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.optim import SGD
+
+from iecl import counter
+from iecl.data.voc import Boxes, VocSet, open_boxes
+from iecl.errors import UserError
+from iecl.evaluation.bench import Bench
+from iecl.evaluation.contract import Evaluation, Scores
+from iecl.evaluation.voc import detector as network
+from iecl.evaluation.voc.detector import LEVELS, NECKS, Detector, DetectorShape, make_detector
+from iecl.evaluation.voc.fitting import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
+from iecl.evaluation.voc.pictures import Boxed, boxed, draws, load_image, moved_back, scaled, size_for_short
+from iecl.evaluation.voc.precision import (
+    THRESHOLDS,
+    Found,
+    Truth,
+    VocPrecision,
+    coco_metric,
+    coco_precision,
+    mean,
+    voc_precision,
+)
+from iecl.evaluation.voc.resnet import built_in_proof, freeze_norms, pretrained_resnet, training_mode
+from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, identity, open_both
+from iecl.settings import as_values, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionSettings:
+    """How the detector is built and trained. The optimiser and its rate are the IE-CL paper's; the rest is ours."""
+
+    train: str = setting("train", "list to train on; 2007/trainval+2012/trainval joins lists of two years")
+    test: str = setting("val", "list to measure with")
+    neck: str = setting("fpn", "form of the detector; numbers of the two are not comparable", choices=NECKS)
+    batch_norm: str = setting("train", "batch norm of the backbone", choices=BATCH_NORMS)
+    epochs: int = setting(24, "passes over the training pictures", low=1)
+    batch: int = setting(16, "pictures in a step", low=1)
+    rate: float = setting(1e-4, "learning rate of SGD, as printed; MoCo's recipe has 0.02", above=0)
+    momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
+    weight_decay: float = setting(1e-4, "weight decay of kernels; biases and norms have none", low=0)
+    schedule: str = setting("steps", "how the rate falls; steps: to 1/10 at 3/4, 1/100 at 11/12", choices=SCHEDULES)
+    warmup: int = setting(100, "steps over which the rate rises from 0", low=0)
+    short_sides: tuple[int, ...] = setting(
+        (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), "shorter sides of training pictures, drawn", low=16
+    )
+    test_side: int = setting(800, "shorter side of test pictures", low=16)
+    longest: int = setting(1333, "the longer side is at most this", low=16)
+    mirror: bool = setting(True, "mirror half of the training pictures")
+    with_difficult: bool = setting(True, "train on objects marked difficult too, as MoCo's recipe does")
+    anchors: tuple[int, ...] = setting((32, 64, 128, 256, 512), "sides of anchors; fpn: one for each level", low=1)
+    channels: int = setting(256, "fpn: channels of the pyramid", low=1)
+    hidden: int = setting(1024, "fpn: width of the two linear layers for a region", low=1)
+    rois: int = setting(512, "regions of a training picture that the second stage learns from", low=1)
+    proposals: int = setting(1000, "regions of a test picture that the second stage looks at; twice in training", low=1)
+    workers: int = setting(2, "threads that read pictures; changes no number", low=0)
+    seed: int = setting(0, "decides new weights, order and draws", low=0)
+
+    def __post_init__(self) -> None:
+        if self.neck == "fpn" and len(self.anchors) != LEVELS:
+            raise ValueError(f"neck fpn needs {LEVELS} anchors, one for each level, not {len(self.anchors)}")
+        if not self.anchors or not self.short_sides:
+            raise ValueError("anchors and short_sides must name at least one size")
+
+
+@final
+class Detection(Evaluation):
+    """Faster R-CNN on VOC."""
+
+    Settings = DetectionSettings
+
+    def __init__(self, settings: DetectionSettings) -> None:
+        self.settings = settings
+
+    @property
+    def summary(self) -> str:
+        """As in `detection/1 faster-rcnn fpn sgd lr=0.0001 batch=16 epochs=24 bn=train`."""
+        s = self.settings
+        return f"detection/1 faster-rcnn {s.neck} sgd lr={s.rate:g} batch={s.batch} epochs={s.epochs} bn={s.batch_norm}"
+
+    def measure(self, bench: Bench) -> Scores:
+        """Train a detector on the training pictures and measure it on the test pictures."""
+        s = self.settings
+        coco_metric()
+        train, test = open_both(bench, open_boxes, s.train, s.test)
+        for boxes in (train, test):
+            if boxes.counts["objects"] - boxes.counts["difficult"] < 1:
+                raise UserError(f"the pictures of {boxes.name} have no object to find", where="--data")
+        detector, proof = self._detector(bench, len(train.classes))
+        work = None if bench.work is None else bench.work / "detection"
+        memory = Memory(work, identity("detection", as_values(s), bench, train, proof))
+        curve = self._train(detector, train, memory, bench)
+        found = detect(detector, test, s.test_side, s.longest, bench)
+        values, by_class = precisions(found, test)
+        return Scores(
+            values,
+            counts(train, test),
+            common_protocol(bench, train, test, proof, s.batch_norm) | self._protocol(),
+            f"{train.name}>{test.name} {s.test_side}px",
+            {"curve": {"loss": curve}, **by_class, "boxes": {"train": train.counts, "test": test.counts}},
+        )
+
+    def _detector(self, bench: Bench, classes: int) -> tuple[Detector, str]:
+        """A detector around a copy of the backbone, on the bench's device, with proof of its weights."""
+        s, model = self.settings, bench.model
+        resnet = pretrained_resnet(model, "detection")
+        shape = DetectorShape(s.neck, s.anchors, s.channels, s.hidden, s.rois, s.proposals)
+        with seeded(counter.key(s.seed, "voc/weights"), torch.device("cpu")):
+            made = make_detector(resnet, shape, classes, model.mean, model.std)
+        proof = built_in_proof(made.pretrained, model.backbone.state_dict())
+        if s.batch_norm == "frozen":
+            freeze_norms(made.pretrained.values())
+        made.network.to(bench.device)
+        return made, proof
+
+    def _train(self, detector: Detector, train: VocSet, memory: Memory, bench: Bench) -> list[float]:
+        s, device = self.settings, bench.device
+        training_mode(detector.network, detector.pretrained.values(), s.batch_norm)
+
+        def load(slot: Slot) -> Boxed:
+            side, mirror = draws(s.seed, slot.epoch, slot.position, 2)
+            short = s.short_sides[int(side * len(s.short_sides))]
+            return boxed(
+                train.examples[slot.row],
+                short,
+                s.longest,
+                mirrored=s.mirror and mirror < 0.5,
+                with_difficult=s.with_difficult,
+            )
+
+        def loss_of(batch: Sequence[Boxed]) -> Tensor:
+            targets = [{"boxes": one.boxes.to(device), "labels": one.labels.to(device)} for one in batch]
+            losses: dict[str, Tensor] = detector.network([one.image.to(device) for one in batch], targets)
+            return torch.stack(list(losses.values())).sum()
+
+        optimiser = SGD(groups_of(detector.network, s.weight_decay), lr=s.rate, momentum=s.momentum)
+        fit = Fit(detector.network, optimiser, self._course, len(train), memory, bench.line, device)
+        return fit.run(load, loss_of)
+
+    @property
+    def _course(self) -> Course:
+        s = self.settings
+        return Course(
+            epochs=s.epochs,
+            batch=s.batch,
+            rate=s.rate,
+            schedule=s.schedule,
+            warmup=s.warmup,
+            workers=s.workers,
+            seed=s.seed,
+        )
+
+    def _protocol(self) -> dict[str, Any]:
+        """What moves the numbers of this evaluation besides its settings."""
+        forms = {
+            "fpn": "torchvision's pyramid of four stages and a pooled copy, two linear layers for each region",
+            "c4": "one map of stage 3; stage 4 and one more batch norm for each region of 14×14, then the mean",
+        }
+        return {
+            "detector": forms[self.settings.neck],
+            "anchor_ratios": list(network.RATIOS),
+            "score_at_least": network.SCORE_AT_LEAST,
+            "nms_overlap": network.NMS_OVERLAP,
+            "most_found": network.MOST_FOUND,
+            "batch_norm_at_test": "running statistics",
+            "voc_metrics": "overlap 0.5 or more; 11 points (voc07), area (voc12); difficult objects do not count",
+            "coco_metrics": "torchmetrics with pycocotools; overlaps 0.5 to 0.95, 101 points; difficult as crowds",
+        }
+
+
+@torch.no_grad()
+def detect(detector: Detector, pictures: VocSet, short: int, longest: int, bench: Bench) -> list[Found]:
+    """What the detector finds in each picture, in the pixels of the picture as it is stored."""
+    made = []
+    progress = bench.line.count("detecting in test pictures")
+    detector.network.eval()
+    for number, example in enumerate(pictures.examples, start=1):
+        size = size_for_short(example.size, short, longest)
+        (said,) = detector.network([scaled(load_image(example), size).to(bench.device)])
+        boxes, scores, labels = (said[name].cpu() for name in ("boxes", "scores", "labels"))
+        made.append(Found(moved_back(boxes, size, example.size), scores, labels))
+        progress(number, len(pictures))
+    return made
+
+
+def precisions(found: list[Found], test: VocSet) -> tuple[dict[str, float], dict[str, Any]]:
+    """The scores, and the average precision of each class."""
+    truth = [_truth(example.boxes) for example in test.examples if example.boxes is not None]
+    at: dict[float, VocPrecision] = {t: voc_precision(found, truth, len(test.classes), t) for t in THRESHOLDS}
+    values = {"ap50_voc12": mean(at[0.5].area), "ap50_voc07": mean(at[0.5].eleven_points)}
+    names = {label: name for label, name in enumerate(test.classes, start=1)}
+    by_class = {names[label]: value for label, value in at[0.5].area.items()}
+    # What MoCo's tables have under AP and AP75: VOC's metric at COCO's overlaps.
+    forms = {"voc12": [one.area for one in at.values()], "voc07": [one.eleven_points for one in at.values()]}
+    more = {f"ap_{form}": sum(map(mean, rows)) / len(rows) for form, rows in forms.items()}
+    more |= {"ap75_voc12": mean(at[0.75].area), "ap75_voc07": mean(at[0.75].eleven_points)}
+    return values | coco_precision(found, truth), {"ap50_by_class": by_class, "voc_at_coco_overlaps": more}
+
+
+def _truth(boxes: Boxes) -> Truth:
+    return Truth(*(torch.from_numpy(values) for values in (boxes.corners, boxes.labels, boxes.difficult)))

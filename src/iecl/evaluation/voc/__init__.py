@@ -1,0 +1,1 @@
+"""Transfer to PASCAL VOC: a pretrained ResNet inside a detector or segmenter, trained on and measured as VOC does."""

@@ -1,0 +1,79 @@
+"""What detection and segmentation have in common besides the training: where data come from, what is put on record."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from iecl.data.voc import Progress, VocSet
+from iecl.errors import UserError
+from iecl.evaluation.bench import Bench
+
+BATCH_NORMS = ("train", "frozen")
+_log = logging.getLogger(__name__)
+_Opener = Callable[[str, str, Progress | None], VocSet]
+
+
+def open_both(bench: Bench, opener: _Opener, train: str, test: str) -> tuple[VocSet, VocSet]:
+    """The pictures to train on and those to measure with.
+
+    Raises:
+        UserError: no folder was named, or something in it is not right.
+    """
+    if bench.given is None:
+        raise UserError(
+            "no pictures with boxes or masks were named",
+            where="--data",
+            do="give a VOCdevkit folder, as --data VOCdevkit",
+        )
+    both = tuple(
+        opener(bench.given, lists, bench.line.count(f"reading {what} pictures"))
+        for what, lists in (("train", train), ("test", test))
+    )
+    if both[0].classes != both[1].classes:
+        raise UserError("train and test pictures have different classes", where="--data")
+    shared = shared_pictures(*both)
+    if shared:
+        _log.warning("%d of the %d test pictures are also trained on", shared, len(both[1]))
+    return both[0], both[1]
+
+
+def shared_pictures(train: VocSet, test: VocSet) -> int:
+    """How many test pictures are trained on; a number with more than none shows fitting, not transfer."""
+    return len({example.name for example in train.examples} & {example.name for example in test.examples})
+
+
+def counts(train: VocSet, test: VocSet) -> dict[str, int]:
+    """How many pictures and classes the numbers rest on."""
+    return {"n_train": len(train), "n_test": len(test), "classes": len(train.classes)}
+
+
+def common_protocol(bench: Bench, train: VocSet, test: VocSet, proof: str, batch_norm: str) -> dict[str, Any]:
+    """What moves the numbers of both evaluations."""
+    model = bench.model
+    norms = {
+        "train": "statistics of the batch, scales and shifts trained; running statistics at test, not recomputed",
+        "frozen": "running statistics, scales and shifts of the pretraining, all fixed",
+    }
+    return {
+        "backbone": model.name,
+        "checkpoint": model.checkpoint,
+        "backbone_weights": proof,
+        "trained": "all layers",
+        "batch_norm_of_backbone": norms[batch_norm],
+        "pixels": "RGB, scaled bilinear and antialiased; EXIF not applied",
+        "mean": list(model.mean),
+        "std": list(model.std),
+        "train_list": train.name,
+        "test_list": test.name,
+        "shared_pictures": shared_pictures(train, test),
+        "selection": "last epoch",
+        "train_fingerprint": train.fingerprint,
+        "test_fingerprint": test.fingerprint,
+    }
+
+
+def identity(evaluation: str, values: dict[str, Any], bench: Bench, train: VocSet, proof: str) -> dict[str, Any]:
+    """What must be equal for a training to go on from where another stopped; threads do not matter."""
+    kept = {name: value for name, value in values.items() if name not in ("workers", "test")}
+    scale = {"mean": list(bench.model.mean), "std": list(bench.model.std)}
+    return {"evaluation": evaluation, "settings": kept, "weights": proof, "data": train.fingerprint, **scale}

@@ -1,0 +1,60 @@
+"""Sixteen real pictures learnt by heart: the whole way from files to metrics can reach the top."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iecl.evaluation.contract import Evaluation
+from iecl.evaluation.detection import Detection, DetectionSettings
+from iecl.evaluation.segmentation import Segmentation, SegmentationSettings
+from made_voc import bench
+
+DATA = os.environ.get("IECL_TEST_DATA", "")
+needs_voc = pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the data sets")
+# As in benchmarks/voc.py: small pictures, a small detector, and rates that suit a network nobody trained.
+COMMON: dict[str, Any] = {"train": "few", "test": "few", "epochs": 150, "batch": 4, "schedule": "cosine", "workers": 0}
+DETECTION = Detection(
+    DetectionSettings(
+        **COMMON,
+        rate=0.02,
+        warmup=50,
+        mirror=False,
+        short_sides=(128,),
+        test_side=128,
+        longest=256,
+        anchors=(16, 32, 64, 128, 256),
+        channels=64,
+        hidden=256,
+        rois=64,
+        proposals=100,
+    )
+)
+SEGMENTATION = Segmentation(SegmentationSettings(**COMMON, rate=1e-3, long_side=160, crop=104, contrast=0.0))
+
+
+def sixteen(folder: Path) -> Path:
+    """The pictures of voc2012-mini with one more list."""
+    year = Path(DATA) / "voc2012-mini/VOCdevkit/VOC2012"
+    for name in ("JPEGImages", "Annotations", "SegmentationClass"):
+        (folder / name).symlink_to(year / name)
+    for kind in ("Main", "Segmentation"):
+        (folder / "ImageSets" / kind).mkdir(parents=True)
+        names = (year / "ImageSets" / kind / "train.txt").read_text().split()
+        (folder / "ImageSets" / kind / "few.txt").write_text("\n".join(names[::16][:16]))
+    return folder
+
+
+@needs_voc
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("evaluation", "value", "bar"),
+    [(DETECTION, "ap50_voc12", 0.9), (SEGMENTATION, "miou", 0.85)],
+    ids=["detection", "segmentation"],
+)
+def test_sixteen_pictures_are_learnt_by_heart(tmp_path: Path, evaluation: Evaluation, value: str, bar: float) -> None:
+    scores = evaluation.measure(bench("resnet18", sixteen(tmp_path)))
+    assert scores.values[value] > bar
+    curve = scores.details["curve"]["loss"]
+    assert curve[-1] < 0.2 * curve[0]

@@ -1,0 +1,131 @@
+"""Scaling, mirroring and cutting: boxes and masks stay on what they belong to."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from iecl.data.voc import open_boxes, open_masks
+from iecl.evaluation.voc.fitting import SCHEDULES, rate_share, slots_of_step
+from iecl.evaluation.voc.pictures import CropRules, Cut, boxed, crop, draws, moved_back
+from iecl.schedule import Clock
+from made_voc import MadeVoc
+
+RED = torch.tensor([220, 40, 40]) / 255
+UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+
+
+def made(tmp_path: Path) -> MadeVoc:
+    """One red rectangle in a picture of 60×40, away from the middle."""
+    voc = MadeVoc(tmp_path)
+    voc.add("p0", [("aeroplane", (5, 9, 24, 32)), ("bird", (51, 31, 56, 38))], size=(60, 40), difficult=[1])
+    voc.lists("one", ["p0"])
+    return voc
+
+
+def is_red(image: Tensor) -> Tensor:
+    return (image - RED[:, None, None]).abs().amax(dim=0) < 0.02
+
+
+def edges(inside: Tensor) -> Tensor:
+    """Left, top, right and bottom of the pixels that are true."""
+    rows, columns = inside.nonzero().unbind(dim=1)
+    return torch.stack([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]).float()
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize(("short", "longest", "size"), [(40, 999, (40, 60)), (80, 999, (80, 120)), (80, 90, (60, 90))])
+def test_a_box_stays_on_its_rectangle(
+    tmp_path: Path, mirrored: bool, short: int, longest: int, size: tuple[int, int]
+) -> None:
+    (example,) = open_boxes(made(tmp_path).devkit, "one").examples
+    seen = boxed(example, short, longest, mirrored=mirrored, with_difficult=False)
+    assert seen.image.shape[1:] == size
+    # Antialiasing blurs the border by about a pixel of the result.
+    torch.testing.assert_close(seen.boxes[0], edges(is_red(seen.image)), atol=2.1, rtol=0)
+    assert seen.labels.tolist() == [1]
+
+
+def test_a_mirrored_box_has_its_left_before_its_right_and_comes_back(tmp_path: Path) -> None:
+    (example,) = open_boxes(made(tmp_path).devkit, "one").examples
+    seen = boxed(example, 80, 999, mirrored=True, with_difficult=True)
+    # Of 120 columns, those from 2 * 4 to 2 * 24 are mirrored to 72 to 112; the difficult bird comes along.
+    assert seen.boxes.tolist() == [[72, 16, 112, 64], [8, 60, 20, 76]]
+    plain = boxed(example, 80, 999, mirrored=False, with_difficult=True)
+    assert example.boxes is not None
+    assert moved_back(plain.boxes, (80, 120), (40, 60)).tolist() == example.boxes.corners.tolist()
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("scale", [(1.0, 1.0), (2.0, 2.0), (0.5, 0.5)])
+@pytest.mark.parametrize("place", [0.0, 0.4])
+def test_a_mask_stays_on_its_rectangle(tmp_path: Path, mirror: bool, scale: tuple[float, float], place: float) -> None:
+    (example,) = open_masks(made(tmp_path).devkit, "one").examples
+    rules = CropRules(side=48, long=0, scale=scale, contrast=0.0, mirror=mirror)
+    image, mask = crop(example, Cut(0.0, place, place, 0.5, 0.0), rules, *UNIT)
+    assert image.shape == (3, 48, 48)
+    assert mask.shape == (48, 48)
+    red, labelled = is_red(image), mask == 1
+    assert red.any()
+    # Where it is red it is labelled. At the border of the rectangle colours are mixed, which the label is not.
+    assert labelled[red].all()
+    torch.testing.assert_close(edges(red), edges(labelled), atol=2.1, rtol=0)
+
+
+def test_what_lies_outside_the_picture_is_ignored_and_of_the_mean_colour(tmp_path: Path) -> None:
+    (example,) = open_masks(made(tmp_path).devkit, "one").examples
+    rules = CropRules(side=64, long=0, scale=(1.0, 1.0), contrast=0.0, mirror=False)
+    image, mask = crop(example, Cut(0, 0.9, 0.9, 0.5, 1), rules, (0.4, 0.4, 0.4), (0.2, 0.2, 0.2))
+    assert (mask[40:] == 255).all()
+    assert (mask[:, 60:] == 255).all()
+    assert not image[:, 40:].any()
+    assert (mask[1:40, :60] != 255).all()
+
+
+def test_contrast_goes_from_less_to_more(tmp_path: Path) -> None:
+    (example,) = open_masks(made(tmp_path).devkit, "one").examples
+    rules = CropRules(side=40, long=0, scale=(1.0, 1.0), contrast=0.4, mirror=False)
+    spreads = [float(crop(example, Cut(0, 0, 0, drawn, 1), rules, *UNIT)[0].std()) for drawn in (0.0, 0.5, 1.0)]
+    assert spreads[0] == pytest.approx(0.6 * spreads[1], rel=0.05)
+    assert spreads[2] == pytest.approx(1.4 * spreads[1], rel=0.1)  # some values reach the end of the scale
+
+
+def test_pictures_are_first_brought_to_their_longer_side(tmp_path: Path) -> None:
+    (example,) = open_masks(made(tmp_path).devkit, "one").examples
+    rules = CropRules(side=40, long=30, scale=(1.0, 1.0), contrast=0.0, mirror=False)
+    _, mask = crop(example, Cut(0, 0, 0, 0.5, 1), rules, *UNIT)
+    assert (mask[20:] == 255).all()
+    assert (mask[1:20, :30] != 255).all()
+
+
+# --- order and rate
+
+
+def test_an_epoch_holds_every_picture_and_every_batch_is_full() -> None:
+    steps = [slots_of_step(step, pictures=5, batch=2, seed=3) for step in range(6)]
+    assert all(len(slots) == 2 for slots in steps)
+    for epoch in (0, 1):
+        slots = [slot for step in steps[3 * epoch : 3 * epoch + 3] for slot in step]
+        rows = [slot.row for slot in slots]
+        assert sorted(rows[:5]) == [0, 1, 2, 3, 4]
+        assert rows[5] == rows[0]  # the last batch is filled up
+        assert [slot.position for slot in slots] == [0, 1, 2, 3, 4, 5]
+        assert {slot.epoch for slot in slots} == {epoch}
+    assert [slot.row for step in steps[:3] for slot in step] != [slot.row for step in steps[3:] for slot in step]
+
+
+def test_one_picture_makes_a_batch_of_several_crops() -> None:
+    assert [slot.row for slot in slots_of_step(0, pictures=1, batch=3, seed=0)] == [0, 0, 0]
+    assert draws(0, 0, 0, 2) != draws(0, 0, 1, 2) != draws(0, 1, 0, 2)
+    assert draws(0, 0, 0, 2) == draws(0, 0, 0, 2)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_rates_rise_over_the_warmup_and_never_after_it(schedule: str) -> None:
+    shares = [rate_share(schedule, Clock(0, step, 48, 0, 1), warmup=4) for step in range(48)]
+    assert shares[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert all(after <= before for before, after in pairwise(shares[4:]))
+    ends = {"constant": 1.0, "steps": 0.01, "poly": (1 / 48) ** 0.9, "cosine": 0.0}
+    assert shares[-1] == pytest.approx(ends[schedule], abs=2e-3)
