@@ -1,0 +1,127 @@
+"""The Jacobian of one certified layer at given pictures: I + a (W' D W + V' E V), never written out.
+
+W is the patch map and V the 3×3 map, D and E the slopes of the activation, a the gain. Symmetric, and no eigenvalue is
+below 1. M = I + a W' D W, the patch part, is block-diagonal: its determinant is exact and cheap through the dual form.
+"""
+
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import conv2d, conv_transpose2d
+
+from iecl.estimators.log_det import LogDet, check_effort, dual_log_det, lanczos, mean_of_probes, random_signs
+
+
+@dataclass(frozen=True)
+class TiedJacobian:
+    """What the layer does to small changes of each of n pictures."""
+
+    coarse: Float[Tensor, "units c patch patch"]
+    fine: Float[Tensor, "few c 3 3"]
+    coarse_slopes: Float[Tensor, "n units rows columns"]
+    fine_slopes: Float[Tensor, "n few h w"]
+    gain: Float[Tensor, ""]
+
+    @property
+    def patch(self) -> int:
+        """Side of a patch."""
+        return self.coarse.shape[-1]
+
+    def patch_times(self, v: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """M v."""
+        hidden = self.coarse_slopes * conv2d(v, self.coarse, stride=self.patch)
+        return v + self.gain * conv_transpose2d(hidden, self.coarse, stride=self.patch)
+
+    def times(self, v: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """J v."""
+        hidden = self.fine_slopes * conv2d(v, self.fine, padding=1)
+        return self.patch_times(v) + self.gain * conv_transpose2d(hidden, self.fine, padding=1)
+
+    def patch_log_det(self) -> Float[Tensor, " n"]:
+        """Log det M, exact and differentiable."""
+        slopes = self.gain * self.coarse_slopes.flatten(2).transpose(1, 2)
+        return dual_log_det(self.coarse.flatten(1), slopes).sum(1)
+
+    def log_det(self, *, probes: int, steps: int, seed: int = 0) -> LogDet:
+        """Log det J: the patch part exactly, what the 3×3 map adds by random signs; differentiable.
+
+        log det J = log det M + E[z' (log J - log M) z], both logarithms by Lanczos from the same signs, so that what
+        they share cancels. The gradient is that of log det M plus E[(J^-1 z)' dJ z - (M^-1 z)' dM z], with the two
+        solutions from the same Lanczos vectors: unbiased up to the truncation of Lanczos.
+        """
+        check_effort(probes, steps)
+        shape = self._shape()
+        values, changes, slopes = [], [], []
+        for probe in range(probes):
+            signs = random_signs(seed, probe, self.fine_slopes.new_zeros(shape[0], shape[1:].numel()))
+            whole = lanczos(lambda v: self.times(v.reshape(shape)).flatten(1), signs, steps)
+            patch = lanczos(lambda v: self.patch_times(v.reshape(shape)).flatten(1), signs, steps)
+            values.append(whole.quadrature() - patch.quadrature())
+            changes.append(values[-1] - whole.quadrature(steps - 1) + patch.quadrature(steps - 1))
+            z = signs.reshape(shape)
+            gradient = whole.solution() * self.times(z).flatten(1) - patch.solution() * self.patch_times(z).flatten(1)
+            slopes.append(gradient.sum(1))
+        rest = mean_of_probes(torch.stack(values), torch.stack(changes).abs())
+        carried = torch.stack(slopes).mean(0)  # a term of value 0 that brings the gradient
+        value = self.patch_log_det() + rest.value + (carried - carried.detach())
+        return LogDet(value, rest.standard_error, rest.truncation)
+
+    @torch.no_grad()
+    def exact_log_det(self) -> Float[Tensor, " n"]:
+        """Log det J, exact: strips of patches see only their neighbours, so J is block-tridiagonal.
+
+        Cost: with strips of c patch w numbers, three products with J for each of them, and h / patch Cholesky
+        decompositions of that size.
+        """
+        blocks, links = self._strips()
+        total = blocks.new_zeros(len(blocks))
+        schur = blocks[:, 0]
+        for strip in range(blocks.shape[1]):
+            root = torch.linalg.cholesky(schur)
+            total = total + 2 * root.diagonal(dim1=1, dim2=2).log().sum(1)
+            if strip + 1 < blocks.shape[1]:
+                half = torch.linalg.solve_triangular(root, links[:, strip], upper=False)
+                schur = blocks[:, strip + 1] - half.mT @ half
+        return total
+
+    def _strips(self) -> tuple[Tensor, Tensor]:
+        """Diagonal blocks of J, one for each strip, and the blocks that link each strip to the next."""
+        n, c, height, width = self._shape()
+        strips, size = height // self._strip_height(), c * self._strip_height() * width
+        blocks = self.fine_slopes.new_zeros(n, strips, size, size)
+        links = self.fine_slopes.new_zeros(n, strips - 1, size, size)
+        for colour in range(min(3, strips)):
+            own = torch.arange(colour, strips, 3)  # strips three apart do not touch: one product serves them all
+            above = own[own > 0] - 1
+            for column in range(size):
+                probe = blocks.new_zeros(n, strips, size)
+                probe[:, own, column] = 1
+                image = self._cut(self.times(self._joined(probe)))
+                blocks[..., column][:, own] = image[:, own]
+                links[..., column][:, above] = image[:, above]
+        return blocks, links
+
+    def _strip_height(self) -> int:
+        """Whole patches, and at least the two pixels that the 3×3 map and its adjoint reach together."""
+        if self.patch > 1:
+            return self.patch
+        height = self.fine_slopes.shape[2]
+        return 2 if height % 2 == 0 else height
+
+    def _cut(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n strips size"]:
+        n, c, _, width = x.shape
+        return x.reshape(n, c, -1, self._strip_height(), width).transpose(1, 2).flatten(2)
+
+    def _joined(self, strips: Float[Tensor, "n strips size"]) -> Float[Tensor, "n c h w"]:
+        n, c, height, width = self._shape()
+        return strips.reshape(n, -1, c, self._strip_height(), width).transpose(1, 2).reshape(n, c, height, width)
+
+    def double(self) -> "TiedJacobian":
+        """The same in float64, without gradient."""
+        return TiedJacobian(**{field.name: getattr(self, field.name).detach().double() for field in fields(self)})
+
+    def _shape(self) -> torch.Size:
+        n, _, height, width = self.fine_slopes.shape
+        return torch.Size((n, self.fine.shape[1], height, width))
