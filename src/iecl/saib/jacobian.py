@@ -4,14 +4,26 @@ W is the patch map and V the 3×3 map, D and E the slopes of the activation, a t
 below 1. M = I + a W' D W, the patch part, is block-diagonal: its determinant is exact and cheap through the dual form.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d
 
-from iecl.estimators.log_det import LogDet, check_effort, dual_log_det, lanczos, mean_of_probes, random_signs
+from iecl.estimators.log_det import (
+    LogDet,
+    Tridiagonal,
+    check_effort,
+    dual_log_det,
+    lanczos,
+    mean_of_probes,
+    random_signs,
+)
+
+COLUMNS = 64
+"""So many columns of the Jacobian are made at a time: memory, not the result."""
 
 
 @dataclass(frozen=True)
@@ -45,28 +57,33 @@ class TiedJacobian:
         return dual_log_det(self.coarse.flatten(1), slopes).sum(1)
 
     def log_det(self, *, probes: int, steps: int, seed: int = 0) -> LogDet:
-        """Log det J: the patch part exactly, what the 3×3 map adds by random signs; differentiable.
+        """Log det J = E[z' log(J) z] by random signs z and Lanczos; differentiable.
 
-        log det J = log det M + E[z' (log J - log M) z], both logarithms by Lanczos from the same signs, so that what
-        they share cancels. The gradient is that of log det M plus E[(J^-1 z)' dJ z - (M^-1 z)' dM z], with the two
-        solutions from the same Lanczos vectors: unbiased up to the truncation of Lanczos.
+        The gradient is that of log det M, exact, plus E[(J^-1 z)' dJ z - (M^-1 z)' dM z], what the 3×3 map adds: both
+        solutions come from Lanczos with the same signs, so that most of their noise cancels. (For the value itself the
+        same split was measured to gain nothing.) Unbiased up to the truncation of Lanczos.
         """
         check_effort(probes, steps)
-        shape = self._shape()
-        values, changes, slopes = [], [], []
+        values, changes, carried = [], [], []
         for probe in range(probes):
-            signs = random_signs(seed, probe, self.fine_slopes.new_zeros(shape[0], shape[1:].numel()))
-            whole = lanczos(lambda v: self.times(v.reshape(shape)).flatten(1), signs, steps)
-            patch = lanczos(lambda v: self.patch_times(v.reshape(shape)).flatten(1), signs, steps)
-            values.append(whole.quadrature() - patch.quadrature())
-            changes.append(values[-1] - whole.quadrature(steps - 1) + patch.quadrature(steps - 1))
-            z = signs.reshape(shape)
-            gradient = whole.solution() * self.times(z).flatten(1) - patch.solution() * self.patch_times(z).flatten(1)
-            slopes.append(gradient.sum(1))
-        rest = mean_of_probes(torch.stack(values), torch.stack(changes).abs())
-        carried = torch.stack(slopes).mean(0)  # a term of value 0 that brings the gradient
-        value = self.patch_log_det() + rest.value + (carried - carried.detach())
-        return LogDet(value, rest.standard_error, rest.truncation)
+            signs = random_signs(seed, probe, self.fine_slopes.new_zeros(self._shape()).flatten(1))
+            whole = self._lanczos(self.times, signs, steps)
+            values.append(whole.quadrature())
+            changes.append((values[-1] - whole.quadrature(steps - 1)).abs())
+            if torch.is_grad_enabled():
+                z, patch = signs.reshape(self._shape()), self._lanczos(self.patch_times, signs, steps)
+                gradient = whole.solution() * self.times(z).flatten(1) - patch.solution() * self.patch_times(z).flatten(
+                    1
+                )
+                carried.append(gradient.sum(1))
+        found = mean_of_probes(torch.stack(values), torch.stack(changes))
+        if not carried:
+            return found
+        slope = self.patch_log_det() + torch.stack(carried).mean(0)
+        return replace(found, value=found.value + (slope - slope.detach()))
+
+    def _lanczos(self, times: Callable[[Tensor], Tensor], signs: Float[Tensor, "n size"], steps: int) -> Tridiagonal:
+        return lanczos(lambda v: times(v.reshape(self._shape())).flatten(1), signs, steps)
 
     @torch.no_grad()
     def exact_log_det(self) -> Float[Tensor, " n"]:
@@ -95,13 +112,20 @@ class TiedJacobian:
         for colour in range(min(3, strips)):
             own = torch.arange(colour, strips, 3)  # strips three apart do not touch: one product serves them all
             above = own[own > 0] - 1
-            for column in range(size):
-                probe = blocks.new_zeros(n, strips, size)
-                probe[:, own, column] = 1
-                image = self._cut(self.times(self._joined(probe)))
-                blocks[..., column][:, own] = image[:, own]
-                links[..., column][:, above] = image[:, above]
+            for first in range(0, size, COLUMNS):
+                columns = torch.arange(first, min(first + COLUMNS, size))
+                probe = blocks.new_zeros(n, len(columns), strips, size)
+                probe[:, torch.arange(len(columns))[:, None], own, columns[:, None]] = 1
+                image = self._cut(self._repeated(len(columns)).times(self._joined(probe.flatten(0, 1))))
+                image = image.reshape(probe.shape).permute(0, 2, 3, 1)
+                blocks[:, own, :, first : first + COLUMNS] = image[:, own]
+                links[:, above, :, first : first + COLUMNS] = image[:, above]
         return blocks, links
+
+    def _repeated(self, times: int) -> "TiedJacobian":
+        """Each picture several times in a row, so that one product serves several vectors."""
+        slopes = (part.repeat_interleave(times, 0) for part in (self.coarse_slopes, self.fine_slopes))
+        return replace(self, **dict(zip(("coarse_slopes", "fine_slopes"), slopes, strict=True)))
 
     def _strip_height(self) -> int:
         """Whole patches, and at least the two pixels that the 3×3 map and its adjoint reach together."""
@@ -115,8 +139,12 @@ class TiedJacobian:
         return x.reshape(n, c, -1, self._strip_height(), width).transpose(1, 2).flatten(2)
 
     def _joined(self, strips: Float[Tensor, "n strips size"]) -> Float[Tensor, "n c h w"]:
-        n, c, height, width = self._shape()
-        return strips.reshape(n, -1, c, self._strip_height(), width).transpose(1, 2).reshape(n, c, height, width)
+        _, c, height, width = self._shape()
+        return (
+            strips.reshape(len(strips), -1, c, self._strip_height(), width)
+            .transpose(1, 2)
+            .reshape(-1, c, height, width)
+        )
 
     def double(self) -> "TiedJacobian":
         """The same in float64, without gradient."""
