@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import conv2d, unfold
 
+from iecl.estimators.convolution import circular_norm
 from iecl.saib.jacobian import TiedJacobian
 
 LARGEST_PATCH = 256
@@ -105,7 +106,6 @@ def _largest_eigenvalue(layer: TiedJacobian) -> Float[Tensor, " n"]:
     coarse = torch.linalg.eigvalsh(dual)[..., -1].amax(1)
     # With zeros around, the convolution is a part of the circular one on a picture larger by 2: its norm is no larger.
     height, width = layer.fine_slopes.shape[-2:]
-    spectra = torch.fft.fft2(layer.fine, s=(height + 2, width + 2)).permute(2, 3, 0, 1)
-    norm = torch.linalg.matrix_norm(spectra, ord=2).max()
+    norm = circular_norm(layer.fine, height + 2, width + 2)
     bound: Tensor = 1 + layer.gain * (coarse + layer.fine_slopes.amax((1, 2, 3)) * norm.square())
     return bound
