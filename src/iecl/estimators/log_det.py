@@ -35,7 +35,7 @@ class Tridiagonal:
     """A symmetric matrix seen from a start vector: A basis = basis T + a rest, T tridiagonal."""
 
     matrix: Float[Tensor, "batch steps steps"]
-    basis: Float[Tensor, "steps batch dim"]
+    basis: Float[Tensor, "batch steps dim"]
     length: Float[Tensor, " batch"]
     """Of the start vector."""
     residual: Float[Tensor, " batch"]
@@ -54,8 +54,7 @@ class Tridiagonal:
         first = torch.zeros_like(self.matrix[:, :, :1])
         first[:, 0] = 1
         weights = torch.linalg.solve(self.matrix, first).squeeze(2) * self.length[:, None]
-        found: Tensor = torch.einsum("nk,knd->nd", weights, self.basis)
-        return found
+        return torch.bmm(weights[:, None], self.basis)[:, 0]
 
 
 @full_precision
@@ -95,24 +94,21 @@ def lanczos(times: Times, start: Float[Tensor, "batch dim"], steps: int) -> Trid
     vector = start / length[:, None].clamp_min(1e-30)
     steps = min(steps, start.shape[1])
     matrix = start.new_zeros(len(start), steps, steps)
-    basis = start.new_zeros(steps, *start.shape)
-    residual = torch.zeros_like(length)
+    basis = start.new_zeros(len(start), steps, start.shape[1])
+    residual, has_ended = torch.zeros_like(length), length == 0
     for step in range(steps):
-        basis[step] = vector
-        image = times(vector)
-        size = image.norm(dim=1)
-        diagonal = (image * vector).sum(1)
-        has_ended = vector.abs().amax(1) == 0
-        matrix[:, step, step] = torch.where(has_ended, 1.0, diagonal)
-        rest = image
-        for _ in range(2):  # twice is enough
-            rest = rest - torch.einsum(
-                "kn,knd->nd", torch.einsum("knd,nd->kn", basis[: step + 1], rest), basis[: step + 1]
-            )
+        basis[:, step] = vector
+        before, rest = basis[:, : step + 1], times(vector)
+        size = rest.norm(dim=1)
+        along = torch.bmm(before, rest[:, :, None])
+        matrix[:, step, step] = torch.where(has_ended, 1.0, along[:, -1, 0])
+        rest = rest - torch.bmm(along.mT, before)[:, 0]
+        if (rest.norm(dim=1) < size / 10).any():  # where most of it cancelled, what is left has lost digits: once more
+            rest = rest - torch.bmm(torch.bmm(before, rest[:, :, None]).mT, before)[:, 0]
         residual = rest.norm(dim=1)
-        is_over = residual <= 100 * torch.finfo(start.dtype).eps * size
-        residual = torch.where(is_over, 0.0, residual)
-        vector = torch.where(is_over[:, None], 0.0, rest / residual[:, None].clamp_min(1e-30))
+        has_ended = residual <= 100 * torch.finfo(start.dtype).eps * size
+        residual = torch.where(has_ended, 0.0, residual)
+        vector = rest * torch.where(has_ended, 0.0, 1 / residual.clamp_min(1e-30))[:, None]
         if step + 1 < steps:
             matrix[:, step, step + 1] = matrix[:, step + 1, step] = residual
     return Tridiagonal(matrix, basis, length, residual)
@@ -149,7 +145,7 @@ def stochastic_log_det(
     for probe in range(probes):
         seen = lanczos(times, random_signs(seed, probe, like), steps)
         values.append(seen.quadrature())
-        changes.append((values[-1] - seen.quadrature(max(1, len(seen.basis) - 1))).abs())
+        changes.append((values[-1] - seen.quadrature(max(1, seen.basis.shape[1] - 1))).abs())
     return mean_of_probes(torch.stack(values), torch.stack(changes))
 
 

@@ -64,18 +64,19 @@ class TiedJacobian:
         same split was measured to gain nothing.) Unbiased up to the truncation of Lanczos.
         """
         check_effort(probes, steps)
+        n, c, height, width = self._shape()
+        like = self.fine_slopes.new_zeros(n, height * width * c)
         values, changes, carried = [], [], []
         for probe in range(probes):
-            signs = random_signs(seed, probe, self.fine_slopes.new_zeros(self._shape()).flatten(1))
+            signs = random_signs(seed, probe, like)
             whole = self._lanczos(self.times, signs, steps)
             values.append(whole.quadrature())
-            changes.append((values[-1] - whole.quadrature(steps - 1)).abs())
+            changes.append((values[-1] - whole.quadrature(max(1, whole.basis.shape[1] - 1))).abs())
             if torch.is_grad_enabled():
-                z, patch = signs.reshape(self._shape()), self._lanczos(self.patch_times, signs, steps)
-                gradient = whole.solution() * self.times(z).flatten(1) - patch.solution() * self.patch_times(z).flatten(
-                    1
-                )
-                carried.append(gradient.sum(1))
+                patch = self._lanczos(self.patch_times, signs, steps)
+                both = (self.times, whole), (self.patch_times, patch)
+                first, second = ((seen.solution() * self._on_rows(times, signs)).sum(1) for times, seen in both)
+                carried.append(first - second)
         found = mean_of_probes(torch.stack(values), torch.stack(changes))
         if not carried:
             return found
@@ -83,7 +84,16 @@ class TiedJacobian:
         return replace(found, value=found.value + (slope - slope.detach()))
 
     def _lanczos(self, times: Callable[[Tensor], Tensor], signs: Float[Tensor, "n size"], steps: int) -> Tridiagonal:
-        return lanczos(lambda v: times(v.reshape(self._shape())).flatten(1), signs, steps)
+        return lanczos(lambda v: self._on_rows(times, v), signs, steps)
+
+    def _on_rows(self, times: Callable[[Tensor], Tensor], rows: Float[Tensor, "n size"]) -> Float[Tensor, "n size"]:
+        """A product with pictures that are given as rows, the channels of a pixel side by side.
+
+        Convolutions of few channels are several times faster in that order, and there is nothing to copy.
+        """
+        n, c, height, width = self._shape()
+        pictures = rows.reshape(n, height, width, c).permute(0, 3, 1, 2)
+        return times(pictures).permute(0, 2, 3, 1).reshape(n, -1)
 
     @torch.no_grad()
     def exact_log_det(self) -> Float[Tensor, " n"]:
