@@ -14,7 +14,15 @@ version = release = _project["version"]
 extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3  # a link may name a heading of another page
-exclude_patterns = ["_build", "generated/paper-rate.md", "generated/measured-*.md"]  # parts of other pages
+exclude_patterns = [  # parts of other pages
+    "_build",
+    "generated/paper-rate.md",
+    "generated/measured-*.md",
+    "generated/printed-block.md",
+    "generated/certificate.md",
+    "generated/preservation.md",
+    "generated/entropy-cost.md",
+]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
 nitpicky = True

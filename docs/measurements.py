@@ -57,6 +57,19 @@ def measured_part(method: str) -> str:
     return "\n\n".join(parts) + "\n" if parts else "No measurement is recorded.\n"
 
 
+def entropy_part(name: str) -> str:
+    """One of the measurements that the page on entropy shows, with its counts in words."""
+    found = loaded(name)
+    if not found:
+        return "No measurement is recorded.\n"
+    counts = [
+        f"{words.capitalize()}: log|det J| is negative in **{row['negative']} of {row['cases']}** cases."
+        for words, row in found.get("counts", {}).items()
+    ]
+    body = rows_table(found["rows"]) if "rows" in found else results_table(found["results"])
+    return "\n\n".join([*counts, body, made_on(found)]) + "\n"
+
+
 def loaded(name: str) -> dict[str, Any]:
     """The results of one study, or nothing."""
     found = sorted((RESULTS / name).glob("*.json"))

@@ -9,6 +9,8 @@ from torch import nn
 
 from iecl import parallel
 from iecl.backbones.making import make_backbone
+from iecl.entropy import streamed
+from iecl.meters.streaming import MOMENTS, SAMPLED
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
 from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.wrapper import IECL
@@ -57,6 +59,19 @@ def state_after_a_step(choices: dict[str, object], rank: int = 0, world: int = 1
     return found
 
 
+def merged_entropies(rank: int = 0, world: int = 1) -> dict[str, float]:
+    """Every entropy that can be accumulated, each process with every second row."""
+    rows = torch.arange(40)[rank::world]
+    z = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = {}
+    for name in (*MOMENTS, *SAMPLED):
+        meter = streamed(name, 6, capacity=30)
+        meter.update(z[rows], rows)
+        meter.merge_processes()
+        found[name] = meter.value().item()
+    return found
+
+
 def work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -64,6 +79,7 @@ def work(rank: int, folder: str) -> None:
     for name, choices in CASES.items():
         found = state_after_a_step(choices, rank, 2)
         torch.save(found, Path(folder) / f"{name}-{rank}.pt")
+    torch.save(merged_entropies(rank, 2), Path(folder) / f"entropies-{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
@@ -82,3 +98,9 @@ def test_loss_gradient_and_queue_equal_those_of_one_process(case: str, two_proce
         assert half.keys() == whole.keys()
         wrong = {name for name, value in whole.items() if not torch.allclose(half[name], value, rtol=1e-4, atol=1e-6)}
         assert not wrong
+
+
+def test_meters_that_merge_over_processes_have_the_value_of_one_that_saw_all(two_processes: Path) -> None:
+    for rank in (0, 1):
+        found = torch.load(two_processes / f"entropies-{rank}.pt", weights_only=True)
+        assert found == pytest.approx(merged_entropies(), abs=1e-9)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from iecl import entropy
     from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, load, pretrain, verify
     from iecl.errors import UserError
     from iecl.objective.attaching import attach_block
@@ -33,6 +34,8 @@ _HOMES = {
     "CertifiedSAIB": "iecl.saib.certified",
 }
 
+_MODULES = {"entropy"}
+
 __all__ = [
     "IECL",
     "SAIB",
@@ -42,6 +45,7 @@ __all__ = [
     "__version__",
     "attach_block",
     "embed",
+    "entropy",
     "evaluate",
     "evaluate_all",
     "export",
@@ -53,6 +57,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"iecl.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'iecl' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

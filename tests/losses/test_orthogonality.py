@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from iecl.errors import UserError
-from iecl.losses.orthogonality import orthogonality, sigma_min_hinge
+from iecl.losses.orthogonality import orthogonality, restricted_isometry, sigma_min_hinge
 
 
 def draw(*shape: int) -> Tensor:
@@ -30,6 +30,20 @@ def test_penalty_is_that_of_the_reshaped_singular_values(shape: tuple[int, ...])
     # |W W^T - I|_F^2 on the smaller side is the sum of (s^2 - 1)^2.
     weight = draw(*shape)
     assert orthogonality([weight]).item() == pytest.approx(np.mean((singular_values(weight) ** 2 - 1) ** 2))
+
+
+@pytest.mark.parametrize("shape", [(6, 2, 3, 3), (3, 8), (8, 3)])
+def test_the_isometry_penalty_is_the_farthest_squared_singular_value_from_one(shape: tuple[int, ...]) -> None:
+    weight = draw(*shape)
+    assert restricted_isometry([weight]).item() == pytest.approx(np.abs(singular_values(weight) ** 2 - 1).max())
+
+
+def test_descending_the_isometry_penalty_brings_all_singular_values_to_one() -> None:
+    weight = torch.diag(torch.tensor([0.3, 1.0, 1.8], dtype=torch.float64)).requires_grad_()
+    for step in range(400):
+        (gradient,) = torch.autograd.grad(restricted_isometry([weight]), weight)
+        weight = (weight - 0.05 / (1 + step / 20) * gradient).detach().requires_grad_()
+    assert singular_values(weight.detach()).tolist() == pytest.approx([1, 1, 1], abs=0.05)
 
 
 def test_layers_count_alike_whatever_their_size() -> None:
@@ -59,7 +73,9 @@ def test_descending_the_hinge_lifts_the_smallest_singular_value_and_keeps_the_la
     assert singular_values(weight.detach()).tolist() == pytest.approx([5.0, 1.0], abs=1e-3)
 
 
-@pytest.mark.parametrize("penalty", [orthogonality, lambda weights: sigma_min_hinge(weights, floor=3.0)])
+@pytest.mark.parametrize(
+    "penalty", [orthogonality, restricted_isometry, lambda weights: sigma_min_hinge(weights, floor=3.0)]
+)
 def test_gradients_are_right(penalty: object) -> None:
     assert callable(penalty)
     weights = draw(4, 2, 2, 2).requires_grad_(), draw(3, 5).requires_grad_()
@@ -77,6 +93,7 @@ def test_broken_weights_read_as_nan_instead_of_raising() -> None:
     broken = torch.full((3, 4), math.nan)
     assert orthogonality([broken]).isnan()
     assert sigma_min_hinge([broken], floor=1.0).isnan()
+    assert restricted_isometry([broken]).isnan()
 
 
 def test_no_layers_are_refused() -> None:

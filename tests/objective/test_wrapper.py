@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from iecl.backbones.making import make_backbone
+from iecl.errors import UserError
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
 from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.wrapper import IECL
@@ -141,7 +142,7 @@ def test_every_divergence_gives_a_finite_gradient(kl: str) -> None:
     assert all(value.isfinite().all() for value in found.values())
 
 
-@pytest.mark.parametrize("encoder", ["orthogonality", "sigma-min"])
+@pytest.mark.parametrize("encoder", ["orthogonality", "sigma-min", "srip"])
 def test_a_penalty_on_the_encoder_moves_its_convolutions_only(encoder: str) -> None:
     method = IECL(host(**PRINTED), None, ObjectiveSettings(encoder=encoder))
     found = gradients(method, "iecl/encoder")
@@ -204,3 +205,64 @@ def test_the_block_takes_the_side_where_it_can_learn(choices: dict[str, object],
     method = with_terms(certified_block, choices, saib_gradient=gradient, kl="none")
     assert method.side == side
     assert "saib" in reached(method)
+
+
+# --- the norm of the operator ---
+
+
+def test_the_operator_norm_goes_on_the_encoder_and_on_its_momentum_copy() -> None:
+    settings = ObjectiveSettings(encoder="spectral-norm", encoder_norm="operator")
+    method = IECL(host(**PRINTED), None, settings, image_size=16)
+    scales = [scale for scale, _ in spectral_scales(method)]
+    assert len(scales) == 24
+    assert all(scale.v.ndim == 4 for scale in scales)
+    sum(method.step(views(), CLOCK).losses.values()).backward()
+    method.after_step(CLOCK)
+
+
+def test_the_operator_norm_asks_for_the_size_of_the_pictures() -> None:
+    settings = ObjectiveSettings(encoder="spectral-norm", encoder_norm="operator")
+    with pytest.raises(UserError, match=r"depends on the size of the pictures \(.* = operator\); give image_size="):
+        IECL(host(**PRINTED), None, settings)
+
+
+# --- the expansion of the block ---
+
+
+@pytest.mark.parametrize("gradient", ["entropy", "cooperative", "adversarial"])
+def test_the_expansion_moves_the_block_alone_and_upwards_whatever_else_moves_it(gradient: str) -> None:
+    settings = ObjectiveSettings(expansion="total", saib_gradient=gradient)
+    method = IECL(host(**SYMMETRIC), certified_block(), settings)
+    assert reached(method, "iecl/expansion") == {"saib"}
+    optimiser = torch.optim.SGD(method.saib.parameters(), lr=0.3)
+    readings = []
+    for _ in range(8):
+        step = method.step(views(), CLOCK)
+        step.losses["iecl/expansion"].backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        readings.append(step.readings["iecl/expansion_total"].item())
+    assert readings[-1] > readings[0]
+
+
+@pytest.mark.parametrize("part", ["total", "rest"])
+def test_the_expansion_is_a_loss_of_its_own_part_and_weight(part: str) -> None:
+    settings = ObjectiveSettings(expansion=part, expansion_weight=0.7)
+    made = IECL(host(**SYMMETRIC), certified_block(), settings).step(views(), CLOCK)
+    assert made.losses["iecl/expansion"].item() == pytest.approx(-0.7 * made.readings[f"iecl/expansion_{part}"].item())
+    assert made.readings["iecl/expansion_total"].item() > 0
+
+
+def test_the_expansion_is_measured_on_the_pictures_and_noise_of_the_step() -> None:
+    settings = ObjectiveSettings(expansion="total", expansion_images=3)
+    method, given = IECL(host(**SYMMETRIC), certified_block(), settings), views()
+    found = method.step(given, CLOCK).readings["iecl/expansion_total"].item()
+    noise = method._stream(given, CLOCK, 1, 3)
+    exact = method.saib.certificate(given.full[1][:3], noise).exact_log_det.mean().item() / 768
+    assert found == pytest.approx(exact, rel=0.1)  # one probe of each of three pictures
+
+
+@pytest.mark.parametrize("block", [printed_block, lambda: None], ids=["printed", "none"])
+def test_without_a_certified_block_the_expansion_is_refused(block: Callable[[], torch.nn.Module | None]) -> None:
+    with pytest.raises(UserError, match=r"only a certified block .* \(objective.expansion = rest\); saib.form = cert"):
+        IECL(host(**SYMMETRIC), block(), ObjectiveSettings(expansion="rest"))

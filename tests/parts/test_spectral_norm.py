@@ -4,8 +4,9 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from iecl.errors import UserError
+from iecl.estimators.convolution import Geometry, convolution_norm
 from iecl.parts.momentum_copy import MomentumCopy
-from iecl.parts.spectral_norm import fold, follow_kernels, normalise_convolutions
+from iecl.parts.spectral_norm import fold, follow_kernels, input_sizes, normalise_convolutions, sizes_in
 
 
 def convolutions(seed: int = 0) -> nn.Sequential:
@@ -113,3 +114,61 @@ def test_before_a_batch_norm_in_training_it_changes_nothing_in_the_function() ->
     before = module(x)
     normalise_convolutions(module)
     assert torch.allclose(module(x), before, atol=1e-3)  # only batch norm's epsilon sees the scale
+
+
+# --- the norm of the operator ---
+
+
+def operator_norms(module: nn.Module, image_size: int) -> list[float]:
+    """Norm of each convolution with its effective kernel, at the size of its input."""
+    sizes = input_sizes(module, image_size)
+    layers = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Conv2d)]
+    return [
+        convolution_norm(part.weight.detach().double(), Geometry.of(part, *sizes[name]), 1000).item()
+        for name, part in layers
+    ]
+
+
+def test_normalised_as_operators_convolutions_lengthen_nothing_and_stay_so_in_training() -> None:
+    module = convolutions()
+    normalise_convolutions(module, input_sizes(module, 8))
+    assert operator_norms(module, 8) == pytest.approx([1, 1], abs=0.03)
+    train(module, None, 100)
+    assert operator_norms(module, 8) == pytest.approx([1, 1], abs=0.05)  # it follows steps of 0.02 at a distance
+    assert norms(module)[0] < 0.9  # the kernel's own norm is the smaller one
+
+
+def test_normalised_by_their_kernels_convolutions_still_lengthen() -> None:
+    module = convolutions()
+    normalise_convolutions(module)
+    assert operator_norms(module, 8)[0] > 1.3
+
+
+def test_a_momentum_copy_keeps_the_norm_of_the_operator_too() -> None:
+    module = convolutions()
+    sizes = input_sizes(module, 8)
+    normalise_convolutions(module, sizes)
+    copy = MomentumCopy(module)
+    train(module, copy, 100)
+    assert operator_norms(copy.parts[0], 8) == pytest.approx([1, 1], abs=0.05)
+
+
+def test_sizes_of_an_encoder_serve_its_copies_by_the_end_of_their_names() -> None:
+    pair = nn.ModuleDict({"online": convolutions(), "copy": convolutions()})
+    assert normalise_convolutions(pair, {"0": (8, 8), "2": (8, 8)}) == 4
+
+
+def test_the_sizes_of_a_checkpoint_are_read_from_its_vectors() -> None:
+    module = convolutions()
+    normalise_convolutions(module, input_sizes(module, 8))
+    again = convolutions(1)
+    normalise_convolutions(again, sizes_in(module.state_dict()), iterations=0)
+    again.load_state_dict(module.state_dict())
+    x = torch.randn(2, 3, 8, 8)
+    assert torch.equal(again(x), module(x))
+    assert sizes_in(convolutions().state_dict()) is None
+
+
+def test_a_convolution_of_unknown_size_is_refused() -> None:
+    with pytest.raises(UserError, match=r"what the convolution 2 reads is not known \(.* = operator\); .* = kernel"):
+        normalise_convolutions(convolutions(), {"0": (8, 8)})

@@ -28,16 +28,20 @@ def covariance(
         UserError: for fewer than 2 rows, and without shrinkage for fewer rows than columns + 1.
     """
     check_rows(z, "a covariance")
-    batch, dim = z.shape
-    if shrinkage == 0 and batch <= dim:
+    centred = z - z.mean(0)
+    return shrunk(centred.T @ centred / (len(z) - unbiased), len(z), shrinkage, floor)
+
+
+def shrunk(plain: Float[Tensor, "dim dim"], rows: int, shrinkage: float, floor: float) -> Float[Tensor, "dim dim"]:
+    """The covariance `plain` of so many rows, pulled towards a multiple of the identity as `covariance` says."""
+    dim = len(plain)
+    if shrinkage == 0 and rows <= dim:
         raise UserError(
-            f"{batch} rows leave the covariance of {dim} columns singular",
+            f"{rows} rows leave the covariance of {dim} columns singular",
             where="shrinkage = 0",
             do="try shrinkage 0.1",
         )
-    centred = z - z.mean(0)
-    plain = centred.T @ centred / (batch - unbiased)
-    identity = torch.eye(dim, dtype=z.dtype, device=z.device)
+    identity = torch.eye(dim, dtype=plain.dtype, device=plain.device)
     return (1 - shrinkage) * plain + (shrinkage * plain.trace() / dim + floor) * identity
 
 

@@ -12,7 +12,7 @@ from iecl.backbones.making import make_backbone, width_of
 from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation.foreign import RANDOM, backbone_from_file, random_backbone, usual_size
-from iecl.parts.spectral_norm import fold, normalise_convolutions
+from iecl.parts.spectral_norm import fold, normalise_convolutions, sizes_in
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import FORMAT, load_into, load_weights, proof
@@ -161,7 +161,7 @@ def _encoder_state(method: Mapping[str, Tensor], backbone: str, where: str) -> d
     state = {name.removeprefix(prefix): tensor for name, tensor in method.items() if name.startswith(prefix)}
     if any(name.endswith(".parametrizations.weight.original") for name in state):
         module = make_backbone(backbone)
-        normalise_convolutions(module)
+        normalise_convolutions(module, sizes_in(state), iterations=0)
         load_into(module, state, where)
         fold(module)
         return dict(module.state_dict())

@@ -1,6 +1,6 @@
 """Regularisers that keep a layer from destroying directions of its input.
 
-Both read a kernel as the matrix (out, in * height * width). For convolutions that is not the whole operator: its norm
+All read a kernel as the matrix (out, in * height * width). For convolutions that is not the whole operator: its norm
 lies between the matrix's and kernel size times that. Before a batch norm in training they steer the weights'
 directions; the overall scale is divided out again.
 """
@@ -40,6 +40,29 @@ def sigma_min_hinge(weights: Weights, floor: float) -> Float[Tensor, ""]:
     0.125
     """
     return _mean_over_layers(lambda weight: _hinge(weight, floor), weights)
+
+
+def restricted_isometry(weights: Weights) -> Float[Tensor, ""]:
+    """Mean over layers of |W W^T - I|_2, with the Gram matrix of the smaller side: the largest |s^2 - 1|.
+
+    s runs over the singular values. SRIP (Bansal et al. 2018): the one farthest from 1 is pulled there, the others are
+    left alone. Quadratic in the scale of W.
+    Cost per layer: out in min(out, in), and the smaller side cubed, by the eigenvalues of the Gram matrix.
+
+    >>> restricted_isometry([torch.diag(torch.tensor([0.5, 2.0]))]).item()     # 2^2 - 1 beats 1 - 0.5^2
+    3.0
+    """
+    return _mean_over_layers(_farthest_from_isometry, weights)
+
+
+@full_precision
+def _farthest_from_isometry(weight: Tensor) -> Tensor:
+    if not weight.isfinite().all():
+        return weight.sum() * math.nan
+    matrix = weight.flatten(1)
+    gram = matrix @ matrix.T if len(matrix) <= matrix.shape[1] else matrix.T @ matrix
+    distances: Tensor = (torch.linalg.eigvalsh(gram) - 1).abs()
+    return distances.max()
 
 
 @full_precision

@@ -26,9 +26,21 @@ class ObjectiveSettings:
     encoder: str = setting(
         "none",
         "constraint on every convolution of the encoder",
-        choices=("none", "spectral-norm", "orthogonality", "sigma-min"),
+        choices=("none", "spectral-norm", "orthogonality", "sigma-min", "srip"),
     )
-    encoder_weight: float = setting(1.0, "weight η of orthogonality or sigma-min; spectral norm is built in", low=0)
+    encoder_weight: float = setting(1.0, "weight η of the penalty on the encoder; spectral norm is built in", low=0)
+    encoder_norm: str = setting(
+        "kernel",
+        "what spectral norm makes 1: the kernel as a matrix (printed), or the convolution at its input's size",
+        choices=("kernel", "operator"),
+    )
+    expansion: str = setting(
+        "none",
+        "certified block: maximise what it adds to the entropy of a picture, in total or beyond rescaling",
+        choices=("none", "total", "rest"),
+    )
+    expansion_weight: float = setting(1.0, "weight of the expansion, in nats per dimension", low=0)
+    expansion_images: int = setting(8, "how many images of a batch the expansion is measured on", low=1)
     saib_gradient: str = setting(
         "adversarial",
         "what trains the block: entropy alone (printed), the whole loss, the whole loss reversed, or nothing",
@@ -39,4 +51,4 @@ class ObjectiveSettings:
     @property
     def is_plain(self) -> bool:
         """Whether nothing is added to the host's loss."""
-        return self.entropy == self.kl == self.encoder == "none"
+        return self.entropy == self.kl == self.encoder == self.expansion == "none"

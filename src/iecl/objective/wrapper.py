@@ -4,7 +4,7 @@ One step: views -> block on the query view -> the host's own loss -> the extra t
 (optimiser) -> spectral norm follows, the host's momentum copy follows, the block returns to its budget.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, final
 
@@ -15,12 +15,14 @@ from torch.nn.functional import normalize
 from torch.nn.utils import parametrize
 
 from iecl import counter, parallel
+from iecl.errors import UserError
 from iecl.estimators import DIVERGENCES, ENTROPIES
-from iecl.losses.orthogonality import orthogonality, sigma_min_hinge
+from iecl.losses.orthogonality import orthogonality, restricted_isometry, sigma_min_hinge
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step, Survey
+from iecl.objective.expansion import check_expansion, expansion, mean_of
 from iecl.objective.settings import ObjectiveSettings
 from iecl.parts.reverse_gradient import reverse_gradient
-from iecl.parts.spectral_norm import follow_kernels, normalise_convolutions
+from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalise_convolutions
 from iecl.saib.block import SAIB
 from iecl.saib.certified import CertifiedSAIB
 from iecl.schedule import Clock
@@ -28,6 +30,12 @@ from iecl.views.making import Views
 
 GROWS_WITH_WIDTH = frozenset({"coding-rate", "gaussian-logdet", "knn"})
 """Entropies that are sums over dimensions: divided by the root of the width, so that one weight serves every width."""
+
+PENALTIES: dict[str, Callable[[list[Tensor]], Tensor]] = {
+    "orthogonality": orthogonality,
+    "sigma-min": lambda kernels: sigma_min_hinge(kernels, 1.0),
+    "srip": restricted_isometry,
+}
 
 
 @final
@@ -40,6 +48,7 @@ class IECL(Method):
              - entropy_weight * H(online projections)
              + kl_weight * KL(query' || anchor)
              + encoder_weight * penalty(convolutions), or spectral norm by construction
+             - expansion_weight * log|det block'| per dimension
     """
 
     Settings = MethodSettings
@@ -51,11 +60,13 @@ class IECL(Method):
         settings: ObjectiveSettings | None = None,
         *,
         side: str = "auto",
+        image_size: int = 0,
     ) -> None:
         """Wrap `host`; spectral norm, if asked for, goes on every convolution of its encoder and momentum copy.
 
         The block goes on the query view. `auto` puts it on the anchor where it is to learn from the host's loss and
-        that loss sends no gradient to the query (one-sided MoCo).
+        that loss sends no gradient to the query (one-sided MoCo). The operator norm of a convolution depends on
+        `image_size`, the side of the pictures.
         """
         super().__init__()
         self.host, self.saib = host, saib
@@ -64,11 +75,24 @@ class IECL(Method):
         self.side = ("anchor" if is_deaf else "query") if side == "auto" else side
         self.views, self.min_batch, self.online = host.views, host.min_batch, host.online
         if settings.encoder == "spectral-norm":
-            normalise_convolutions(host)
+            normalise_convolutions(host, self._input_sizes(image_size))
+        check_expansion(saib, settings)
         if saib is not None and settings.saib_gradient == "frozen":
             saib.requires_grad_(False)
         self.entropy = None if settings.entropy == "none" else ENTROPIES[settings.entropy].load()
         self.divergence = None if settings.kl == "none" else DIVERGENCES[settings.kl].load()
+
+    def _input_sizes(self, image_size: int) -> dict[str, tuple[int, int]] | None:
+        """What the convolutions of the encoder read, if their norm depends on it."""
+        if self.settings.encoder_norm == "kernel":
+            return None
+        if image_size < 1:
+            raise UserError(
+                "the operator norm of a convolution depends on the size of the pictures",
+                where="objective.encoder_norm = operator",
+                do="give image_size=, their side, or use encoder_norm = kernel",
+            )
+        return input_sizes(self.host.encoder(), image_size)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """The host's losses on the shaped views, and ours."""
@@ -76,15 +100,37 @@ class IECL(Method):
             shaped = [self._shape(x, views, clock, number) for number, x in enumerate(views.full[:2])]
             seen = [x.detach() if self.settings.saib_gradient == "entropy" else x for x in shaped]
             inner = self.host.step(views.with_full(*seen, *views.full[2:]), clock)
-            return replace(inner, **self._with_terms(inner, shaped, seen))
+            made = replace(inner, **self._with_terms(inner, shaped, seen))
+        return self._with_expansion(made, views, clock) if self.settings.expansion != "none" else made
+
+    def _with_expansion(self, made: Step, views: Views, clock: Clock) -> Step:
+        """The step with the block's own entropy gain; the block climbs it whatever the host's loss asks of it."""
+        assert isinstance(self.saib, CertifiedSAIB)
+        most = self.settings.expansion_images
+        gains = [
+            expansion(self.saib, x[:most], self._stream(views, clock, number, most), clock)
+            for number, x in enumerate(views.full[:2])
+            if self._is_on(number)
+        ]
+        readings = {f"iecl/expansion_{part}": mean_of(gains, part) for part in ("total", "rest")}
+        loss = -self.settings.expansion_weight * readings[f"iecl/expansion_{self.settings.expansion}"]
+        fixed = {name: value.detach() for name, value in readings.items()}
+        return replace(made, losses=made.losses | {"iecl/expansion": loss}, readings=made.readings | fixed)
 
     def _shape(self, x: Tensor, views: Views, clock: Clock, number: int) -> Tensor:
         """View `number` (0: anchor, 1: query) after the block, if the block is on its side."""
-        if self.saib is None or self.side not in (("anchor", "query")[number], "both"):
+        if self.saib is None or not self._is_on(number):
             return x
-        stream = counter.Stream(counter.key(clock.seed, "saib/noise", clock.epoch, number), views.positions)
-        shaped: Tensor = self.saib(x, stream)
+        shaped: Tensor = self.saib(x, self._stream(views, clock, number))
         return reverse_gradient(shaped) if self.settings.saib_gradient == "adversarial" else shaped
+
+    def _is_on(self, number: int) -> bool:
+        """Whether the block is on this view."""
+        return self.side in (("anchor", "query")[number], "both")
+
+    def _stream(self, views: Views, clock: Clock, number: int, most: int | None = None) -> counter.Stream:
+        """The block's noise for a view, or for its first images."""
+        return counter.Stream(counter.key(clock.seed, "saib/noise", clock.epoch, number), views.positions[:most])
 
     def _with_terms(self, inner: Step, shaped: list[Tensor], seen: list[Tensor]) -> dict[str, Any]:
         """The fields of the host's step that change."""
@@ -102,10 +148,9 @@ class IECL(Method):
                 held_anchor = anchor.detach() if settings.kl_gradient == "query" else anchor
                 readings["iecl/kl"] = value = self.divergence(held_query, held_anchor)
                 losses["iecl/kl"] = settings.kl_weight * value
-        if settings.encoder in ("orthogonality", "sigma-min"):
+        if settings.encoder in PENALTIES:
             kernels = [part.weight for part in self.host.encoder().modules() if isinstance(part, nn.Conv2d)]
-            value = orthogonality(kernels) if settings.encoder == "orthogonality" else sigma_min_hinge(kernels, 1.0)
-            losses["iecl/encoder"] = settings.encoder_weight * value
+            losses["iecl/encoder"] = settings.encoder_weight * PENALTIES[settings.encoder](kernels)
         fixed = {name: value.detach() for name, value in readings.items()}
         return {"losses": losses, "readings": fixed, "projections": projections}
 

@@ -3,10 +3,11 @@
 torch's own version runs a power iteration whenever `.weight` is read in training mode: two views cost two iterations,
 and anything that looks at the weight changes the run. Here reading is pure. The weight is the stored kernel divided by
 `u^T W v`, and `iterate` moves u and v when the optimiser has moved the kernel. The norm is that of the kernel reshaped
-to (out, in·height·width), which bounds the norm of the convolution only up to the side of the kernel.
+to (out, in·height·width), which bounds the norm of the convolution only up to the side of the kernel; or, given the
+size of its input, that of the convolution itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,37 +16,57 @@ from torch.nn.utils import parametrize
 
 from iecl import counter
 from iecl.errors import UserError
+from iecl.estimators.convolution import Geometry, normalised, start_vectors
 from iecl.estimators.precision import full_precision
 
 FIRST_ITERATIONS = 15  # a random start is within a percent after this many
+OPERATOR_PACE = 4  # so many for each one of the kernel's: neighbouring frequencies have nearly equal norms
+Sizes = Mapping[str, tuple[int, int]]
+"""Height and width of the input of each convolution of an encoder, by its name there."""
 
 
 class SpectralScale(nn.Module):
-    """Divides a kernel by its largest singular value, as estimated by the vectors u and v."""
+    """Divides a kernel by its largest singular value, as estimated by the vectors u and v.
+
+    With a geometry it is that of the convolution, and u and v are an output and an input of it.
+    """
 
     u: Tensor
     v: Tensor
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, geometry: Geometry | None = None, iterations: int | None = None) -> None:
         super().__init__()
+        self.geometry = geometry
         if not weight.any():
             raise UserError(
                 "a convolution with zero weights cannot be normalised", do="initialise it, or leave spectral norm off"
             )
-        matrix = weight.detach().flatten(1)
-        start = counter.normal(counter.key(0, "spectral norm"), torch.arange(1), len(matrix))[0].to(matrix)
-        self.register_buffer("u", normalize(start, dim=0))
-        self.register_buffer("v", normalize(matrix.T @ self.u, dim=0))
-        self.iterate(weight, FIRST_ITERATIONS)
+        if geometry is None:
+            matrix = weight.detach().flatten(1)
+            start = counter.normal(counter.key(0, "spectral norm"), torch.arange(1), len(matrix))[0].to(matrix)
+            u, v = normalize(start, dim=0), normalize(matrix.T @ normalize(start, dim=0), dim=0)
+        else:
+            u, v = start_vectors(weight.detach(), geometry)
+        self.register_buffer("u", u)
+        self.register_buffer("v", v)
+        self.iterate(weight, FIRST_ITERATIONS if iterations is None else iterations)
 
     def forward(self, weight: Tensor) -> Tensor:
         """The kernel with norm 1; the gradient passes through the norm too."""
         # Copies, since u and v move in place between this forward pass and a later one.
-        return weight / _bilinear(self.u.clone(), weight.flatten(1), self.v.clone())
+        u, v = self.u.clone(), self.v.clone()
+        if self.geometry is None:
+            return weight / _bilinear(u, weight.flatten(1), v)
+        return weight / _stretch(u, weight, v, self.geometry)
 
     @torch.no_grad()
     def iterate(self, weight: Tensor, times: int = 1) -> None:
         """Follow a kernel that has moved."""
+        if self.geometry is not None:
+            for _ in range(OPERATOR_PACE * times):
+                self.u.copy_(normalised(self.geometry.push(weight.detach(), self.v)))
+                self.v.copy_(normalised(self.geometry.pull(weight.detach(), self.u)))
+            return
         matrix = weight.detach().flatten(1)
         for _ in range(times):
             self.u.copy_(normalize(matrix @ self.v, dim=0))
@@ -58,12 +79,67 @@ def _bilinear(u: Tensor, matrix: Tensor, v: Tensor) -> Tensor:
     return torch.dot(u, matrix @ v)
 
 
-def normalise_convolutions(module: nn.Module) -> int:
-    """Put spectral norm on every convolution of `module`; returns how many there are."""
-    convolutions = [part for part in module.modules() if isinstance(part, nn.Conv2d)]
-    for convolution in convolutions:
-        parametrize.register_parametrization(convolution, "weight", SpectralScale(convolution.weight), unsafe=True)
+@full_precision
+def _stretch(u: Tensor, weight: Tensor, v: Tensor, geometry: Geometry) -> Tensor:
+    """The product u'Av with the convolution A, in full precision for the same reason."""
+    return (u * geometry.push(weight, v)).sum()
+
+
+def normalise_convolutions(module: nn.Module, sizes: Sizes | None = None, iterations: int | None = None) -> int:
+    """Put spectral norm on every convolution of `module`; returns how many there are.
+
+    With `sizes` the norm is that of the convolution at its input's size, else that of its kernel as a matrix. Names may
+    have anything before them, so that the sizes of an encoder serve its momentum copy too. `iterations` replaces the
+    first power iterations, which weights that are about to be loaded do not need.
+    """
+    convolutions = {name: part for name, part in module.named_modules() if isinstance(part, nn.Conv2d)}
+    for name, convolution in convolutions.items():
+        geometry = None if sizes is None else Geometry.of(convolution, *_size_of(name, sizes))
+        scale = SpectralScale(convolution.weight, geometry, iterations)
+        parametrize.register_parametrization(convolution, "weight", scale, unsafe=True)
     return len(convolutions)
+
+
+def _size_of(name: str, sizes: Sizes) -> tuple[int, int]:
+    ends = [end for end in sizes if name == end or name.endswith(f".{end}")]
+    if not ends:
+        raise UserError(
+            f"the size of what the convolution {name} reads is not known",
+            where="objective.encoder_norm = operator",
+            do="objective.encoder_norm = kernel",
+        )
+    return sizes[max(ends, key=len)]
+
+
+@torch.no_grad()
+def input_sizes(encoder: nn.Module, image_size: int) -> dict[str, tuple[int, int]]:
+    """Height and width of what each convolution of `encoder` reads when it is given pictures of `image_size`.
+
+    >>> input_sizes(nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 4, 1)), 9)
+    {'0': (9, 9), '1': (4, 4)}
+    """
+    found: dict[str, tuple[int, int]] = {}
+    parts = [(name, part) for name, part in encoder.named_modules() if isinstance(part, nn.Conv2d)]
+    hooks = [
+        part.register_forward_pre_hook(
+            lambda _, inputs, name=name: found.update({name: (inputs[0].shape[-2], inputs[0].shape[-1])})
+        )
+        for name, part in parts
+    ]
+    was_training = encoder.training
+    weight = next(encoder.parameters())
+    encoder.eval()(weight.new_zeros(1, 3, image_size, image_size))  # in evaluation mode no statistic moves
+    encoder.train(was_training)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def sizes_in(state: Mapping[str, Tensor]) -> dict[str, tuple[int, int]] | None:
+    """The sizes for which the encoder of a checkpoint was normalised; None if by its kernels alone."""
+    ending = ".parametrizations.weight.0.v"
+    found = {name.removesuffix(ending): v.shape for name, v in state.items() if name.endswith(ending) and v.ndim == 4}
+    return {name: (shape[-2], shape[-1]) for name, shape in found.items()} or None
 
 
 def spectral_scales(module: nn.Module) -> Iterator[tuple[SpectralScale, Tensor]]:

@@ -19,6 +19,7 @@ def make_saib(settings: SAIBSettings, *, image_size: int, batch: int) -> SAIB | 
             noise=settings.noise,
             noise_scale=settings.noise_scale,
             budget=settings.budget,
+            budget_kind=settings.budget_kind,
         )
     return SAIB(
         image_size=image_size,

@@ -36,7 +36,12 @@ class SAIBSettings:
         choices=("image", "pixel", "none"),
     )
     noise_scale: float = setting(1.0, "certified block: deviation of the noise before the activation", low=0)
-    budget: float = setting(0.5, "certified block: RMS of the change, in units of the normalised image", low=0)
+    budget: float = setting(0.5, "certified block: how large the change is, in units of the normalised image", low=0)
+    budget_kind: str = setting(
+        "rms",
+        "certified block: rms: the budget is the RMS of the change; pixel: no pixel ever changes by more",
+        choices=("rms", "pixel"),
+    )
 
     def for_size(self, image_size: int) -> "SAIBSettings":
         """The same block with its patch chosen for this image size."""

@@ -33,7 +33,9 @@ def build_method(
         facts = DataFacts(samples, classes, plan.data.image_size, plan.data.mean, plan.data.std)
         host: Method = host_class(backbone, plan.method_settings(), *([facts] if host_class.needs_facts else []))
         saib = make_saib(plan.saib, image_size=plan.data.image_size, batch=batch)
-        method = IECL(host, saib, plan.objective, side=plan.saib.side) if plan.is_wrapped else host
+        method: Method = host
+        if plan.is_wrapped:
+            method = IECL(host, saib, plan.objective, side=plan.saib.side, image_size=plan.data.image_size)
     if batch < method.min_batch:
         raise UserError(
             f"{plan.method_name} needs at least {method.min_batch} images in each process, this run has {batch}",
