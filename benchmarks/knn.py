@@ -1,4 +1,4 @@
-"""What does exact kNN cost beyond its matrix product? 10,000 against 50,000 features of length 512, interleaved.
+"""What does exact kNN cost beyond its matrix product? 2,500 against 50,000 features of length 512, interleaved.
 
 python -m benchmarks.knn
 """
@@ -15,7 +15,7 @@ from benchmarks.stepping import ratios
 from iecl.evaluation.features import Features
 from iecl.evaluation.knn import STANDARD, KNNSettings, knn_by_each
 
-QUERIES, BANK, WIDTH, CLASSES, REPEATS = 10_000, 50_000, 512, 10, 5
+QUERIES, BANK, WIDTH, CLASSES, REPEATS = 2_500, 50_000, 512, 10, 5
 TILE = 256
 VOTES: dict[str, list[KNNSettings]] = {
     "k=20, one vote": [STANDARD[0]],

@@ -100,6 +100,11 @@ def test_neighbours_come_nearest_first() -> None:
     torch.testing.assert_close(found.cosine, expected)
 
 
+def test_with_one_class_every_answer_is_that_class() -> None:
+    bank, queries = clouds(9, seed=29, classes=1), clouds(4, seed=30, classes=1)
+    assert (knn(bank, queries).top1, knn(bank, queries).predictions.tolist()) == (1.0, [0] * 4)
+
+
 def test_a_collapsed_backbone_is_at_chance() -> None:
     bank, queries = features(torch.ones(3000, 8), [0, 1] * 1500), features(torch.ones(40, 8), [0, 1] * 20)
     result = knn(bank, queries, k=20)

@@ -139,7 +139,8 @@ def test_a_wrong_option_is_refused(made_run: MadeRun, name: str, options: dict[s
         evaluate(name, made_run.directory.path, **options)
 
 
-def test_pictures_without_labels_are_refused(made_run: MadeRun, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["knn", "linear", "fewshot", "finetune"])
+def test_pictures_without_labels_are_refused(name: str, made_run: MadeRun, tmp_path: Path) -> None:
     flat = tmp_path / "flat"
     flat.mkdir()
     for number in range(10):
@@ -147,7 +148,7 @@ def test_pictures_without_labels_are_refused(made_run: MadeRun, tmp_path: Path) 
     with pytest.raises(
         UserError, match=r"the train images have no labels \(--data\); give a folder with one sub-folder"
     ):
-        evaluate("knn", made_run.directory.path, str(flat))
+        evaluate(name, made_run.directory.path, str(flat))
 
 
 def test_a_file_needs_to_be_told_which_pictures(made_run: MadeRun) -> None:
