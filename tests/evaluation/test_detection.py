@@ -118,8 +118,11 @@ def test_a_training_that_was_broken_off_ends_as_if_nothing_had_happened(
 
 @pytest.mark.parametrize("options", [{"rate": 0.02}, {"train": "val"}])
 def test_other_settings_or_data_start_anew(voc: MadeVoc, tmp_path: Path, options: dict[str, Any]) -> None:
-    measure(voc, tmp_path / "work")
+    first = measure(voc, tmp_path / "work")
     assert numbers(measure(voc, tmp_path / "work", **options)) == numbers(measure(voc, **options))
+    steps: list[str] = []
+    again = measure(voc, tmp_path / "work", Breaking("  step ", lambda: steps.append("")))
+    assert (numbers(again), steps) == (numbers(first), [])  # its own state is still there
 
 
 # --- weights

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from iecl import counter
 from iecl.console import ProgressLine
 from iecl.errors import Interrupted, TrainingError
 from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
+from iecl.runs.directory import write_atomically
 from iecl.schedule import Clock, warm_cosine
 from iecl.training.signals import StopFlag
 
@@ -99,33 +101,32 @@ def seeded(key: int, device: torch.device) -> Iterator[None]:
 class Memory:
     """A folder in which a training leaves its state, so that it can go on after a break."""
 
-    folder: Path | None
-    """None: nothing is kept."""
+    work: Path | None
+    """The folder for all trainings of an evaluation; None: nothing is kept."""
     identity: dict[str, Any]
     """What must be the same for a state to be of use: settings, weights, data."""
-    _text: str = field(init=False)
+    folder: Path | None = field(init=False, default=None)
+    """That of this very training: others do not disturb it."""
     _kept_at: float = field(init=False, default=-math.inf)
 
     def __post_init__(self) -> None:
-        self._text = json.dumps(self.identity, sort_keys=True)
-        if self.folder is not None:
+        if self.work is not None:
+            text = json.dumps(self.identity, sort_keys=True)
+            self.folder = self.work / blake2b(text.encode(), digest_size=8).hexdigest()
             self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder / "training.json", text + "\n")
 
     def recall(self) -> dict[str, Any] | None:
-        """The newest state of this very training, or None."""
+        """The newest state, or None."""
         found = latest_checkpoint(self.folder) if self.folder is not None else None
-        if found is None:
-            return None
-        if found.get("identity") != self._text:
-            _log.info("%s holds another training (other settings, weights or data): starting anew", self.folder)
-            return None
-        _log.info("going on from step %d in %s", found["step"], self.folder)
+        if found is not None:
+            _log.info("going on from step %d in %s", found["step"], self.folder)
         return found
 
     def keep(self, state: Callable[[], dict[str, Any]], *, must: bool) -> None:
         """Save a state, whole or not at all; one that need not be saved is left out soon after another."""
         if self.folder is not None and (must or time.monotonic() - self._kept_at >= KEEP_SECONDS):
-            save_checkpoint(self.folder, state() | {"identity": self._text})
+            save_checkpoint(self.folder, state())
             self._kept_at = time.monotonic()
 
 
