@@ -36,6 +36,11 @@ def test_a_classifier_of_torchvision_is_read_without_its_head(
     assert (model.image_size, model.mean[0], model.method) == (224, 0.485, "not known")
 
 
+def test_a_file_is_of_the_method_that_it_is_said_to_be_of(theirs: torchvision.models.ResNet, tmp_path: Path) -> None:
+    torch.save(theirs.state_dict(), tmp_path / "a.pth")
+    assert load_model(tmp_path / "a.pth", backbone="resnet18", method="supervised").method == "supervised"
+
+
 def test_weights_of_another_backbone_are_refused_with_their_names(
     theirs: torchvision.models.ResNet, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backbone", default="", help="what a file from elsewhere, or random, is")
     parser.add_argument("--image-size", type=int, default=0, help="side of a view for such a backbone")
     parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
+    parser.add_argument("--method", default="", help="what trained such a file, for the table, as in supervised")
     parser.add_argument("--seeds", type=int, help="repetitions with other seeds; default: 1, and 3 for all")
     parser.add_argument("--out", help="file for the result; all: folder for the card")
     parser.add_argument("--k", type=int, help="knn: neighbours that vote")
@@ -60,7 +61,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _one(args: argparse.Namespace, model: str, options: dict[str, Any]) -> dict[str, Any]:
     from iecl import api
 
-    given = {name: getattr(args, name) for name in ("checkpoint", "backbone", "image_size", "layout", "out", "quiet")}
+    given = {
+        name: getattr(args, name)
+        for name in ("checkpoint", "backbone", "image_size", "layout", "method", "out", "quiet")
+    }
     if args.seeds is not None:
         given["seeds"] = args.seeds
     if args.evaluation == ALL:

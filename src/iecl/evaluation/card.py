@@ -28,6 +28,7 @@ def evaluate_all(
     backbone: str = "",
     image_size: int = 0,
     layout: str = "",
+    method: str = "",
     seeds: int = 3,
     out: Path | str | None = None,
     quiet: bool = True,
@@ -46,13 +47,14 @@ def evaluate_all(
         backbone: what a file from elsewhere, or `random`, is.
         image_size: side of a view for such a backbone.
         layout: how such a file names its tensors, where that is not clear.
+        method: what trained such a file, as in `supervised`: the paper's number for it is shown beside.
         seeds: repetitions of each evaluation that has a seed.
         out: folder for the card; by default the run's `evaluations/`.
         quiet: show no progress.
         options: settings by evaluation, as in `{"linear": {"epochs": 100}}`.
     """
     chosen = {name: prepare(name, (options or {}).get(name, {})) for name in _names(only, voc)}
-    model = load_model(target, checkpoint, backbone=backbone, image_size=image_size, layout=layout)
+    model = load_model(target, checkpoint, backbone=backbone, image_size=image_size, layout=layout, method=method)
     folder = _folder(target, out)
     results = []
     with ProgressLine(quiet) as line:

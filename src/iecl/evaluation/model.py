@@ -53,7 +53,13 @@ class LoadedModel:
 
 
 def load_model(
-    target: Path | str, checkpoint: str = "final", *, backbone: str = "", image_size: int = 0, layout: str = ""
+    target: Path | str,
+    checkpoint: str = "final",
+    *,
+    backbone: str = "",
+    image_size: int = 0,
+    layout: str = "",
+    method: str = "",
 ) -> LoadedModel:
     """A backbone by the name of what holds it.
 
@@ -65,6 +71,7 @@ def load_model(
         backbone: what a file from elsewhere holds; everything else says so itself.
         image_size: side of a view for a backbone from elsewhere; 0: what it is meant for.
         layout: how such a file names its tensors; empty: the only layout that fits.
+        method: what trained such a file, for tables.
 
     Raises:
         UserError: there are no such weights, or they do not fit their backbone.
@@ -85,10 +92,10 @@ def load_model(
         )
     if path.suffix == ".ckpt" and RunDirectory(path.parent.parent).holds_run:
         return _from_checkpoint(RunDirectory(path.parent.parent), load_checkpoint(path), path.stem)
-    return _from_elsewhere(target, backbone, image_size, layout) if backbone else _from_file(path)
+    return _from_elsewhere(target, backbone, image_size, layout, method) if backbone else _from_file(path)
 
 
-def _from_elsewhere(target: Path | str, backbone: str, image_size: int, layout: str) -> LoadedModel:
+def _from_elsewhere(target: Path | str, backbone: str, image_size: int, layout: str, method: str) -> LoadedModel:
     """A backbone that does not say what pictures it expects: those of ImageNet's constants."""
     is_random = target == RANDOM
     module, line = random_backbone(backbone) if is_random else backbone_from_file(Path(target), backbone, layout)
@@ -99,7 +106,7 @@ def _from_elsewhere(target: Path | str, backbone: str, image_size: int, layout: 
         "mean": json.dumps(IMAGENET_MEAN),
         "std": json.dumps(IMAGENET_STD),
         "width": str(width_of(module)),
-        "method": RANDOM if is_random else "not known",
+        "method": RANDOM if is_random else method or "not known",
     }
     which = "never trained" if is_random else Path(target).name
     return LoadedModel(module.eval(), backbone, size, IMAGENET_MEAN, IMAGENET_STD, which, line, metadata)
