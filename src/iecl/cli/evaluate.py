@@ -12,6 +12,8 @@ from iecl.settings import merge, parse_assignment
 ALL = "all"
 FLAGS = ("k", "temperature", "epochs", "seed")
 """Settings so common that they have a flag of their own."""
+SHARED = ("checkpoint", "backbone", "image_size", "layout", "method", "out", "quiet")
+"""What every evaluation takes besides its settings."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
