@@ -60,7 +60,7 @@ class Heads:
         return flat.view(len(x), *self.bias.shape)
 
     def readings(self, features: Features) -> list["Reading"]:
-        """How good each head is; the scores of one that diverged are no numbers, and it is never right."""
+        """How good each head is; the scores of one that diverged are no numbers, so that it is never right."""
         heads, classes = self.bias.shape
         step = max(1, _CELLS // (heads * classes))
         hits, losses = torch.zeros(heads, 2, dtype=torch.float64), torch.zeros(heads, dtype=torch.float64)
@@ -70,7 +70,6 @@ class Heads:
             scores = self.scores(features.values[start : start + step].to(self.bias.device)).double().cpu()
             own = labels[:, None, None].expand(-1, heads, 1)
             losses -= scores.log_softmax(dim=2).gather(2, own).squeeze(2).sum(dim=0)
-            scores.masked_fill_(~scores.isfinite(), -torch.inf)
             hits += torch.tensor([ranked_hits(scores[:, head], labels) for head in range(heads)])
             for head in range(heads):
                 right[head, start : start + step] = first_right(scores[:, head], labels)

@@ -51,45 +51,45 @@ def _search(
     queries: Float[Tensor, "q width"], bank: Float[Tensor, "n width"], k: int, step: int, room: Float[Tensor, " cells"]
 ) -> tuple[Float[Tensor, "q k"], Int64[Tensor, "q k"]]:
     """Cosines and numbers of the k nearest rows: the best so far, challenged by one part of the bank after another."""
-    best, index = queries.new_empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64).to(bank.device)
     for start in range(0, len(bank), step):
         some = bank[start : start + step]
         cosine = room[: len(queries) * len(some)].view(len(queries), len(some))
         torch.mm(queries, some.T, out=cosine)
-        found = top_columns(cosine, k)
-        best = torch.cat([best, cosine.gather(1, found)], dim=1)
-        index = torch.cat([index, found + start], dim=1)  # earlier rows stay on the left: they win ties
-        kept = best.argsort(dim=1, descending=True, stable=True)[:, :k]
+        values, columns = top_columns(cosine, k)
+        if not start:
+            best, index = values, columns
+            continue
+        best, index = torch.cat([best, values], dim=1), torch.cat([index, columns + start], dim=1)
+        kept = best.argsort(dim=1, descending=True, stable=True)[:, :k]  # earlier rows are on the left: they win ties
         best, index = best.gather(1, kept), index.gather(1, kept)
     return best, index
 
 
-def top_columns(scores: Float[Tensor, "q n"], k: int) -> Int64[Tensor, "q k"]:
-    """Columns of the k greatest scores from left to right, of equal scores the leftmost; all columns if k is greater.
+def top_columns(scores: Float[Tensor, "q n"], k: int) -> tuple[Float[Tensor, "q k"], Int64[Tensor, "q k"]]:
+    """The k greatest scores and their columns, the greatest first, of equal ones the leftmost; all if k is greater.
 
     Columns are put into groups. A group that holds one of the k greatest scores is among the k groups with the greatest
     maxima, so that k + 1 groups hold all of them and, if there is one, a score equal to the last of them.
 
     >>> top_columns(torch.tensor([[1.0, 3, 2, 2, 0]]), k=2)
-    tensor([[1, 2]])
+    (tensor([[3., 2.]]), tensor([[1, 2]]))
     """
     count = scores.shape[1]
     if k >= count:
-        return torch.arange(count, device=scores.device).expand(len(scores), -1)
+        columns = scores.argsort(dim=1, descending=True, stable=True)
+        return scores.gather(1, columns), columns
     size = min(int((count / (k + 1)) ** 0.5), _GROUP)
     if size < 2:
-        top = scores.topk(k + 1)
-        values, columns = top.values, top.indices
+        values, columns = scores.topk(k + 1)
     else:
         candidates = _candidates(scores, k + 1, size)
-        top = scores.gather(1, candidates).topk(k + 1)
-        values, columns = top.values, candidates.gather(1, top.indices)
-    columns = columns[:, :k].contiguous()
-    # topk takes any of several equal scores. That matters only where the last of the k is equal to the next one.
-    (tied,) = (values[:, k - 1] == values[:, k]).nonzero(as_tuple=True)
+        values, places = scores.gather(1, candidates).topk(k + 1)
+        columns = candidates.gather(1, places)
+    # topk takes equal scores in any order, and any of those equal to the last one.
+    (tied,) = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero(as_tuple=True)
     for row in tied.tolist():
-        columns[row] = _leftmost(scores[row], float(values[row, k]), k)
-    return columns.sort(dim=1).values
+        columns[row, :k] = _leftmost(scores[row], float(values[row, k - 1]), k)
+    return values[:, :k], columns[:, :k]
 
 
 def _candidates(scores: Float[Tensor, "q n"], groups: int, size: int) -> Int64[Tensor, "q c"]:
@@ -105,7 +105,7 @@ def _candidates(scores: Float[Tensor, "q n"], groups: int, size: int) -> Int64[T
 
 
 def _leftmost(scores: Float[Tensor, " n"], last: float, k: int) -> Int64[Tensor, " k"]:
-    """Columns of the scores above the k-th one, filled up with the leftmost of those equal to it."""
+    """Columns of the k greatest scores, of which `last` is the last, with equal ones from left to right."""
     (above,) = (scores > last).nonzero(as_tuple=True)
     (equal,) = (scores == last).nonzero(as_tuple=True)
-    return torch.cat([above, equal[: k - len(above)]])
+    return torch.cat([above[scores[above].argsort(descending=True, stable=True)], equal[: k - len(above)]])
