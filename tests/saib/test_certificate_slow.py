@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from benchmarks.certificate import CASES, PICTURES, ROUNDING, compared, make
+
 from iecl.entropy import log_abs_det, stochastic_log_abs_det
 from iecl.saib.certified import CertifiedSAIB
 
