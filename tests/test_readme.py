@@ -1,6 +1,6 @@
-"""What README.md and the guide to own loops show is run here, on forty tiny pictures.
+"""What README.md, the guide to own loops and the page on entropy show is run here, on forty tiny pictures.
 
-Run: every line of the block under "The command", and every Python block of the two files, in order. Not run: the two
+Run: every line of the block under "The command", and every Python block of the three files, in order. Not run: the two
 lines under "Start", which make an environment and train for minutes.
 """
 
@@ -17,6 +17,7 @@ from iecl.cli.command import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+ENTROPY = (ROOT / "docs" / "entropy.md").read_text(encoding="utf-8")
 OWN_LOOP = (ROOT / "docs" / "guides" / "own-loop.md").read_text(encoding="utf-8")
 SETS = ["training.loggers=[]", "data.workers=0", "method.hidden=16", "method.out=8"]
 
@@ -75,3 +76,11 @@ def test_the_python_of_the_guide_to_own_loops_runs() -> None:
     assert names["total"].isfinite()
     change = names["query"] - names["x"]
     assert change.square().mean().sqrt().item() == pytest.approx(0.5, rel=1e-3)
+
+
+def test_the_python_of_the_page_on_entropy_runs() -> None:
+    names = run_all(blocks(ENTROPY, "python"))
+    gain, proof = names["gain"], names["proof"]
+    assert gain.total.item() == pytest.approx((gain.rescaling + gain.rest).item())
+    assert (proof.log_det / 3072).mean() <= gain.total + 4 * gain.standard_error
+    assert names["meter"].moments.count == 80
