@@ -34,6 +34,7 @@ def picture_folder(tmp_path: Path) -> Path:
 
 
 TINY = ["data.image_size=16", "training.loggers=[]", "training.log_steps=1", "training.meter_steps=2", "data.workers=0"]
+TINY += ["training.precision=32-true"]  # where runs are equal bit for bit
 """Settings that make any run take seconds."""
 
 

@@ -86,8 +86,8 @@ def test_a_momentum_method_passes_its_backbone_twice() -> None:
     both = cost_of("barlow-twins", "resnet10-w16", 16)
     assert cost.per_image.saved < 0.6 * both.per_image.saved
     queue = cost.parts["queue"]
-    assert (queue.weights, queue.stored) == (0, 1024 * 128 + 1)
-    assert cost.per_step.saved >= FLOAT * 1024 * 128  # the copy of the queue, whatever the batch
+    assert (queue.weights, queue.stored) == (0, 256 * 128 + 1)
+    assert cost.per_step.saved >= FLOAT * 256 * 128  # the copy of the queue, whatever the batch
 
 
 def test_a_method_that_needs_many_images_is_measured_with_them() -> None:

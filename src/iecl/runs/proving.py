@@ -23,7 +23,7 @@ TOLERANCE = 1e-3
 def proof_images(image_size: int) -> Float[Tensor, "n 3 size size"]:
     """The built-in images.
 
-    >>> proof_images(2)[0, 0].round(decimals=4).tolist()
+    >>> [[round(x, 4) for x in row] for row in proof_images(2)[0, 0].tolist()]
     [[0.0, 0.618], [0.2361, 0.8541]]
     """
     count = IMAGES * 3 * image_size**2
