@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iecl.console import log_to_terminal
-from iecl.errors import UserError
+from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.runs.directory import RunDirectory, rank_at_start
 
 if TYPE_CHECKING:
@@ -226,7 +226,14 @@ def _start(plan: Plan, run: RunDirectory, quiet: bool, origin: Mapping[str, Any]
 
     if rank_at_start() == 0:
         run.append_history(origin)
-    start(plan, run, quiet=quiet)
+    try:
+        start(plan, run, quiet=quiet)
+    except (TrainingError, Interrupted):
+        raise
+    except UserError:  # wrong use: the corrected command must find the place free
+        if rank_at_start() == 0 and origin.get("kind") != "resume":
+            run.discard()
+        raise
     return Run(run.path)
 
 

@@ -3,6 +3,7 @@
 `setting(default, doc, ...)` is a dataclass field whose metadata feeds validation, `iecl describe` and the docs.
 """
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
@@ -81,9 +82,12 @@ def _check_range(value: Any, declared: Field[Any], name: str, origin: str) -> No
         for item in value if isinstance(value, tuple) else (value,):
             if item not in choices:
                 raise UserError(f"{name} is {item!r}", where=origin, do=did_you_mean(str(item), choices))
-    for item in value if isinstance(value, tuple) else (value,):
+    parts = (value.start, value.end) if hasattr(value, "start") else value if isinstance(value, tuple) else (value,)
+    for item in parts:  # a ramp lies between its ends
         if not isinstance(item, int | float):
             continue
+        if not math.isfinite(item):
+            raise UserError(f"{name} is {item}, it must be finite", where=origin, do=_default(declared))
         for rule, holds, words in (("low", ge, "at least"), ("high", le, "at most"), ("above", gt, "above")):
             bound = rules.get(rule)
             if bound is not None and not holds(item, bound):

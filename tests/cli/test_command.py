@@ -1,6 +1,7 @@
 """The command as a user types it."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -207,3 +208,52 @@ def test_a_method_cannot_be_measured_with_anything(
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "iecl", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("iecl 0.")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--backbone", "resnet81"],
+        ["--backbone", "vit_b_16", "--set", "data.image_size=16"],
+        ["--batch-size", "5000"],
+        ["--set", "training.accumulate=100"],
+        ["--devices", "3"],
+        ["--set", "method.keep=2.0"],
+        ["--set", "optimiser.rate=inf"],
+        ["--saib", "batch", "--set", "saib.patch=5"],
+    ],
+    ids=lambda words: words[-1],
+)
+def test_wrong_use_leaves_no_run_behind(
+    wrong: list[str], finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pictures, _ = finished
+    command = ["pretrain", "--data", str(pictures), "--out", str(tmp_path / "run"), *COMMON, "--json"]
+    assert main([*command, "--set", "data.workers=0", *wrong]) == 2
+    shown = capsys.readouterr()
+    told = json.loads(shown.out.strip().splitlines()[-1])
+    assert told["code"] == 2
+    assert told["error"] in shown.err
+    assert "Traceback" not in shown.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_file_of_a_run_is_named(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    _, run = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "summary.json").write_text("{")
+    assert main(["describe", str(copy)]) == 2
+    shutil.copyfile(run / "summary.json", copy / "summary.json")
+    lines = (copy / "metrics.jsonl").read_text().splitlines()
+    (copy / "metrics.jsonl").write_text("\n".join([lines[0], "{oops", *lines[1:]]) + "\n")
+    assert main(["describe", str(copy)]) == 2
+
+
+def test_other_settings_of_an_evaluation_have_a_file_of_their_own(finished: tuple[Path, Path]) -> None:
+    _, run = finished
+    before = set((run / "evaluations").glob("knn*.json"))
+    assert main(["evaluate", "knn", str(run), "--quiet"]) == 0
+    assert main(["evaluate", "knn", str(run), "--k", "3", "--quiet"]) == 0
+    assert len(set((run / "evaluations").glob("knn*.json")) - before) >= 1
+    assert len(set((run / "evaluations").glob("knn*.json"))) >= 2

@@ -150,3 +150,21 @@ def test_the_printed_block_contracts_many_directions() -> None:
 def test_with_all_skips_the_entropy_gain_is_that_of_doubling_the_picture() -> None:
     sigma = jacobian_spectrum(printed_block(0, ("inner", "stack", "image")), smooth_images(0))
     assert sigma.log().mean() == pytest.approx(math.log(2), abs=0.07)
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"form": "sampel"}, r"SAIB has no form 'sampel' \(form\); did you mean sample\?"),
+        ({"norm": "layer"}, "saib.norm is 'layer'"),
+        ({"position": "sine"}, r"saib.position is 'sine'.*did you mean sincos\?"),
+        ({"skips": ("outer",)}, "saib.skips is 'outer'"),
+        ({"convs": 2}, "saib.convs is 2, it must be at least 3"),
+        ({"cascade": 0}, "saib.cascade is 0, it must be at least 1"),
+        ({"activation": "gelu"}, "saib.activation is 'gelu'"),
+        ({"image_size": 32.5}, r"image_size is 32.5 \(SAIB\); give a side in pixels, or height and width"),
+    ],
+)
+def test_a_wrong_word_is_refused_as_on_the_command_line(choice: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        SAIB(**({"image_size": 32, "batch": 4} | choice))

@@ -99,3 +99,16 @@ def test_a_patch_that_does_not_fit_is_an_error() -> None:
 def test_a_picture_of_another_size_is_an_error() -> None:
     with pytest.raises(UserError, match="built for 8×8 pixels, these pictures are 16×16"):
         CertifiedSAIB(image_size=8)(torch.zeros(1, 3, 16, 16))
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"budget": -1.0}, "saib.budget is -1.0, it must be at least 0"),
+        ({"noise": "pixels"}, r"saib.noise is 'pixels'.*did you mean pixel\?"),
+        ({"image_size": (32, 48)}, r"image_size is \(32, 48\) \(CertifiedSAIB\); give the side of the pictures"),
+    ],
+)
+def test_a_wrong_choice_is_refused(choice: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        CertifiedSAIB(**({"image_size": 32} | choice))

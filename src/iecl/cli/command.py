@@ -1,7 +1,6 @@
 """The command: verbs are imported when they are called, so that help answers at once."""
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
+from iecl.runs.directory import strict_json
 
 VERBS = {
     "pretrain": "train a backbone on a folder of images",
@@ -44,10 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as problem:
         if is_debugging:
             raise
-        print(f"error: {problem}", file=sys.stderr)
-        if isinstance(problem, Interrupted):
-            return 128 + problem.signal
-        return FAILED if isinstance(problem, TrainingError) else WRONG_USE
+        if isinstance(problem, Interrupted):  # nothing went wrong
+            print(problem, file=sys.stderr)
+            code = 128 + problem.signal
+        else:
+            print(f"error: {problem}", file=sys.stderr)
+            code = FAILED if isinstance(problem, TrainingError) else WRONG_USE
+        if "--json" in words:
+            told = {"error": problem.what, "where": problem.where, "do": problem.do, "code": code}
+            print(strict_json(told))
+        return code
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -85,7 +91,7 @@ def _dispatch(words: list[str]) -> int:
         raise UserError(f"{chosen.prog} does not know {extra[0]!r}", do=do)
     result: dict[str, Any] = import_module(f"iecl.cli.{args.verb}").run(args)
     if args.json:
-        print(json.dumps(result, default=str))
+        print(strict_json(result))
     return DONE
 
 

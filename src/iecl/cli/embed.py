@@ -23,7 +23,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     result = api.embed(args.model, args.data, args.out, checkpoint=args.checkpoint, quiet=args.quiet)
     say(
         args,
-        f"{result['rows']:,} vectors of length {result['width']} in {result['path']}",
+        f"{result['rows']:,} vectors of length {result['width']} in {result['path']}"
+        + (f"; {result['skipped']:,} files could not be read" if result["skipped"] else ""),
         f"weights: {result['weights']}",
     )
     return result

@@ -99,4 +99,6 @@ def _sentence(result: dict[str, Any]) -> str:
         for name in result["numbers"]
     )
     counts = f"{result['n_test']:,} test images, {result['n_train']:,} train images, {result['classes']} classes"
+    if result["skipped"]:
+        counts += f", {result['skipped']:,} files could not be read"
     return f"{result['evaluation']}: {', '.join(shown)} ({counts})"

@@ -84,7 +84,7 @@ def measure(
 ) -> dict[str, Any]:
     """Run an evaluation on a bench, once for each seed, and record the result."""
     began = time.monotonic()
-    file = _file_in_run(name, bench, checkpoint)
+    file = _file_in_run(name, evaluation, bench, checkpoint)
     place = file or (Path(out) if out else None)
     found = []
     for number, repetition in enumerate(_repetitions(evaluation, seeds)):
@@ -139,11 +139,13 @@ def _means(found: Sequence[Scores]) -> dict[str, Any]:
     }
 
 
-def _file_in_run(name: str, bench: Bench, checkpoint: str) -> Path | None:
-    """Where a run directory keeps this result; a repetition replaces it."""
+def _file_in_run(name: str, evaluation: Evaluation, bench: Bench, checkpoint: str) -> Path | None:
+    """Where a run directory keeps this result: the same evaluation replaces it, one with other settings does not."""
     if not Path(bench.target).is_dir():
         return None
     parts = [name, _short_name(bench.data_name), *([checkpoint] if checkpoint != "final" else [])]
+    if evaluation.settings != evaluation.Settings():
+        parts.append(blake2b(repr(evaluation.settings).encode(), digest_size=2).hexdigest())
     return RunDirectory(bench.target).evaluations / f"{'-'.join(parts)}.json"
 
 

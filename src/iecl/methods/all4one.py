@@ -42,7 +42,7 @@ class All4OneSettings(MethodSettings):
     centroid_weight: float = setting(0.5, "weight of the centroid term", low=0)
     feature_weight: float = setting(0.5, "weight of the feature term", low=0)
     queue: int = setting(98304, "past keys among which neighbours are sought", low=2)
-    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step")
+    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
 
 
 @final

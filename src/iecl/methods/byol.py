@@ -24,7 +24,7 @@ class BYOLSettings(MethodSettings):
     hidden: int = setting(4096, "width of the projector's hidden layer", low=1)
     out: int = setting(256, "length of a projection", low=1)
     predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1)
-    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step")
+    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
 
 
 @final

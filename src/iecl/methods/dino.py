@@ -38,7 +38,7 @@ class DINOSettings(MethodSettings):
     teacher_start: float = setting(0.04, "teacher temperature in the first epoch of its warm-up", above=0)
     teacher_warmup: int = setting(0, "epochs over which the teacher temperature changes; 0: it does not", low=0)
     centre_keep: float = setting(0.9, "share of the centre kept at each step", low=0, high=1)
-    keep: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the teacher kept at each step")
+    keep: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the teacher kept at each step", low=0, high=1)
     freeze_epochs: int = setting(1, "first epochs in which the last layer does not move", low=0)
     small: int = setting(0, "small views, which only the student sees", low=0)
     crop_split: float = setting(0.14, "with small views: share of the area that parts their crops", above=0.05, high=1)

@@ -32,7 +32,7 @@ class LightMoCoSettings(MethodSettings):
     temperature: float = setting(0.2, "divides the cosines", above=0)
     symmetric: bool = setting(False, "add the contrast of the query with the anchor's key; the sum, not the mean")
     queue: int = setting(4096, "past keys kept as negatives", low=1)
-    keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step")
+    keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
     norm_groups: int = setting(0, "groups of the batch that batch norm treats apart; 0: none", low=0)
     smooth: Ramp = setting(Ramp.constant(0.2), "part of the answer that goes to the nearest negatives")
     neighbours: int = setting(10, "negatives that share it", low=1)

@@ -32,7 +32,7 @@ class MatrixSSLSettings(MethodSettings):
     )
     alignment: float = setting(1.0, "weight γ of the alignment of covariances", low=0)
     order: int = setting(4, "last power in the series of the matrix logarithm", low=1, high=16)
-    keep: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the momentum copy kept at each step")
+    keep: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
 
 
 @final

@@ -31,7 +31,7 @@ class MoCoV2Settings(MethodSettings):
     temperature: float = setting(0.2, "divides the cosines", above=0)
     symmetric: bool = setting(False, "also match the anchor's key to the query: twice the forward passes")
     queue: int = setting(4096, "past keys kept as negatives; 0: the other images of the batch", low=0)
-    keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step")
+    keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
     norm_groups: int = setting(
         0, "groups of the batch that batch norm treats apart, with keys in shuffled order; 0: plain batch norm", low=0
     )

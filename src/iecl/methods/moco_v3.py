@@ -28,7 +28,7 @@ class MoCoV3Settings(MethodSettings):
     predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1)
     predictor_norm: bool = setting(False, "batch norm after the predictor's last layer, as for a ViT")
     temperature: float = setting(0.2, "divides the cosines; the loss is multiplied by twice this", above=0)
-    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step")
+    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
 
 
 @final

@@ -44,6 +44,7 @@ def _read(name: str, method: str) -> dict[str, Any]:
     known = list_recipes()
     full = name if name in known else f"{method}/{name}"
     if full not in known:
-        raise UserError(f"no recipe is called {name!r}", where="--recipe", do=did_you_mean(name, known))
+        near = f"did you mean {name}/default?" if f"{name}/default" in known else did_you_mean(name, known)
+        raise UserError(f"no recipe is called {name!r}", where="--recipe", do=near)
     folder, _, stem = full.partition("/")
     return read_toml(Path(str(resources.files("iecl.recipes"))) / folder / f"{stem}.toml")

@@ -1,6 +1,7 @@
 """Checkpoints of plain types (tensors, text, numbers, lists, tables): they load with `weights_only=True`, always."""
 
 import io
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from iecl.errors import UserError
 from iecl.runs.directory import write_atomically
 
+log = logging.getLogger("iecl.runs")
 BROKEN = "broken.ckpt"
 """The state before a step whose loss was not finite, and that step's samples: to look at, not to resume from."""
 
@@ -69,6 +71,8 @@ def latest_checkpoint(folder: Path) -> dict[str, Any] | None:
             states.append(load_checkpoint(path))
         except UserError as problem:
             problems.append(problem.what)
+    for words in problems if states else []:
+        log.warning("%s: going on from an older checkpoint", words)
     if found and not states:
         raise UserError(f"no checkpoint can be read: {'; '.join(problems)}", where=str(folder))
     return max(states, key=lambda state: state["step"], default=None)

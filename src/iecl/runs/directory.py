@@ -14,6 +14,7 @@
 """
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -85,6 +86,13 @@ class RunDirectory:
         for file in files:
             file.unlink(missing_ok=True)
 
+    def discard(self) -> None:
+        """Remove a run that could not begin, with its folder if nothing else is in it."""
+        self.clear()
+        for folder in (self.checkpoints, self.evaluations, self.path):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
     def append_history(self, row: Mapping[str, Any]) -> None:
         """Note what begins now, and where it comes from."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -94,26 +102,35 @@ class RunDirectory:
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl."""
         with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(strict_json(row) + "\n")
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of metrics.jsonl; a last line that a crash cut short is left out."""
         if not self.metrics.is_file():
             return
         with self.metrics.open(encoding="utf-8") as file:
-            for line in file:
+            for number, line in enumerate(file, start=1):
                 if line.endswith("\n"):
-                    yield json.loads(line)
+                    row = _parsed(line, f"{self.metrics}, line {number}")
+                    yield {name: float(v) if isinstance(v, str) else v for name, v in row.items()}  # "NaN"
 
     def forget_after(self, step: int) -> None:
         """Drop metrics of steps after `step`: a resumed run takes them again."""
         rows = [row for row in self.read_metrics() if row["step"] <= step]
-        write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
+        write_atomically(self.metrics, "".join(strict_json(row) + "\n" for row in rows))
 
     def read_json(self, path: Path) -> dict[str, Any]:
         """The content of a JSON file of this run, or nothing if it was not written yet."""
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return content
+        return _parsed(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
+
+
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    """One JSON object, or a `UserError` that says which file is damaged."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise UserError(f"{where} is damaged: {problem}", where=where, do="remove what is damaged") from problem
+    return found
 
 
 def rank_at_start() -> int:
@@ -126,7 +143,20 @@ def rank_at_start() -> int:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write one JSON file, whole or not at all."""
-    write_atomically(path, json.dumps(content, indent=2) + "\n")
+    write_atomically(path, strict_json(content, indent=2) + "\n")
+
+
+def strict_json(content: Any, indent: int | None = None) -> str:
+    """JSON that every reader takes: numbers that are not finite are written as text, "NaN" or "Infinity"."""
+    return json.dumps(_worded(content), indent=indent, allow_nan=False, ensure_ascii=False, default=str)
+
+
+def _worded(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: _worded(item) for key, item in value.items()}
+    return [_worded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

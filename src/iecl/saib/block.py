@@ -15,9 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl.counter import Stream
-from iecl.errors import UserError
-from iecl.saib.settings import SKIPS
+from iecl.errors import UserError, did_you_mean
+from iecl.saib.settings import SKIPS, SAIBSettings, sides
+from iecl.settings import build
 
+FORMS = ("batch", "sample")
 ACTIVATIONS = {"silu": nn.SiLU, "relu": nn.ReLU, "softplus": nn.Softplus}
 
 
@@ -67,9 +69,28 @@ class SAIB(nn.Module):
         position: str = "learned",
         channels: int = 3,
     ) -> None:
-        """Build for pictures of `image_size` (a side, or height and width); the batch form for `batch` images."""
+        """Build for pictures of one size; every argument is a setting of `[saib]` and means the same there.
+
+        Args:
+            image_size: a side, or height and width.
+            batch: batch form: how many images it is for, no more and no fewer.
+            patch: side of a patch, a divisor of height and width.
+            form: `batch`, as printed: images are channels; `sample`: each image alone.
+            cascade: blocks in a row, 1 to 3.
+            convs: 3 as in the main text, 4 as in the appendix.
+            skips: some of `inner`, `stack` and `image`.
+            norm: after each convolution: `batch`, `group` or `none`.
+            activation: after each norm: `silu`, `relu` or `softplus`.
+            position: code added to the tokens: `learned`, `sincos` or `none`.
+            channels: colours of a picture.
+        """
         super().__init__()
-        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+        skips = (skips,) if isinstance(skips, str) else tuple(skips)
+        given = {"patch": patch, "cascade": cascade, "convs": convs, "skips": list(skips)}
+        build(SAIBSettings, given | {"norm": norm, "activation": activation, "position": position}, "saib", "SAIB")
+        if form not in FORMS:
+            raise UserError(f"SAIB has no form {form!r}", where="form", do=did_you_mean(form, FORMS))
+        height, width = sides(image_size)
         if patch < 1 or height % patch or width % patch:
             fits = [p for p in range(1, min(height, width) + 1) if height % p == 0 and width % p == 0]
             raise UserError(

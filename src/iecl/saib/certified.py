@@ -18,6 +18,8 @@ from iecl.estimators.log_det import LogDet
 from iecl.meters.entropy_gain import EntropyGain, gain_of
 from iecl.saib.certificate import Certificate, certify
 from iecl.saib.jacobian import TiedJacobian
+from iecl.saib.settings import SAIBSettings
+from iecl.settings import build
 
 
 class CertifiedSAIB(nn.Module):
@@ -48,6 +50,10 @@ class CertifiedSAIB(nn.Module):
         picture and noise (`pixel`: proved, never exceeded and seldom reached).
         """
         super().__init__()
+        given = {"patch": patch, "units": units, "cascade": cascade, "noise": noise, "noise_scale": noise_scale}
+        build(SAIBSettings, given | {"budget": budget, "budget_kind": budget_kind}, "saib", "CertifiedSAIB")
+        if not isinstance(image_size, int) or image_size < 1:
+            raise UserError(f"image_size is {image_size!r}", where="CertifiedSAIB", do="give the side of the pictures")
         if patch < 1 or image_size % patch:
             fits = ", ".join(str(p) for p in range(1, image_size + 1) if image_size % p == 0)
             raise UserError(

@@ -2,9 +2,22 @@
 
 from dataclasses import dataclass, replace
 
+from iecl.errors import UserError
 from iecl.settings import setting
 
 SKIPS = ("inner", "stack", "image")
+
+
+def sides(image_size: int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width, given as one side or as both.
+
+    >>> sides(32), sides((32, 48))
+    ((32, 32), (32, 48))
+    """
+    both = (image_size, image_size) if isinstance(image_size, int) else image_size
+    if not isinstance(both, tuple | list) or len(both) != 2 or not all(isinstance(s, int) and s > 0 for s in both):
+        raise UserError(f"image_size is {image_size!r}", where="SAIB", do="give a side in pixels, or height and width")
+    return both[0], both[1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from iecl import counter
 from iecl.backbones.making import make_backbone
@@ -28,6 +28,7 @@ def build_method(
     backbone = make_backbone(plan.backbone.name, plan.training.seed)
     if start is not None:
         load_into(backbone, start, "--from")
+    check_size(backbone, plan.backbone.name, plan.data.image_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(counter.key(plan.training.seed, "weights/method"))
         facts = DataFacts(samples, classes, plan.data.image_size, plan.data.mean, plan.data.std)
@@ -42,6 +43,21 @@ def build_method(
             where="training.batch",
         )
     return method
+
+
+@torch.no_grad()
+def check_size(backbone: nn.Module, name: str, image_size: int) -> None:
+    """Raise a `UserError` if the backbone does not take pictures of this size; nothing in it changes."""
+    was_training = backbone.training
+    try:
+        backbone.eval()(torch.zeros(1, 3, image_size, image_size))
+    except (AssertionError, RuntimeError) as problem:  # how torchvision's networks refuse a size
+        raise UserError(
+            f"{name} does not take pictures of {image_size} px: {problem}",
+            where="--backbone, data.image_size",
+            do="choose another backbone, or --set data.image_size=224",
+        ) from problem
+    backbone.train(was_training)
 
 
 def batch_per_process(plan: Plan, world: int) -> int:

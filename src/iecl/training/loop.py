@@ -15,7 +15,7 @@ from iecl.console import ProgressLine
 from iecl.data.batch import Batch
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
-from iecl.errors import Interrupted, TrainingError
+from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
 from iecl.runs.checkpoint import BROKEN, latest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
@@ -80,10 +80,11 @@ class Loop:
     def _count_steps(self) -> int:
         steps = self.loader.steps // self.plan.training.accumulate
         if steps == 0:
-            raise TrainingError(
+            raise UserError(
                 f"{len(self.source)} images do not fill one optimiser step of "
                 f"{self.plan.training.accumulate} × {self.plan.training.batch}",
                 where="training.accumulate",
+                do="lower it, or training.batch",
             )
         return steps
 

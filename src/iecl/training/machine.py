@@ -49,6 +49,7 @@ def choose_strategy(asked: str, devices: int, nodes: int) -> str:
 def make_fabric(settings: TrainingSettings, folder: Path) -> Fabric:
     """Lightning Fabric for these settings: devices, processes, precision and loggers."""
     accelerator = choose_accelerator(settings.accelerator)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # what it is about to do, we say ourselves
     devices = settings.devices or (torch.cuda.device_count() if accelerator == "cuda" else 1)
     try:
         return Fabric(

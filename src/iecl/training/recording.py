@@ -103,7 +103,7 @@ class Recorder:
         left = (clock.steps - clock.step) * self.settings.batch * self.settings.accumulate / speed if speed else 0.0
         ending = f"  {speed:,.0f} images/s  {duration(left)} left" if speed else ""
         loss = f"loss {row['loss']:.3f}" + (f" ({terms})" if terms.count("  ") else "")
-        return f"epoch {clock.epoch + 1}/{clock.epochs}  step {clock.step}/{clock.steps}  {loss}{ending}"
+        return f"epoch {clock.epoch + 1}/{clock.epochs}  step {clock.step}/{clock.steps}{ending}  {loss}"
 
 
 class SkippedFiles:

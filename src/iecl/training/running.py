@@ -21,6 +21,7 @@ from iecl.runs.directory import RunDirectory, rank_at_start, write_atomically, w
 from iecl.runs.environment import describe_environment
 from iecl.runs.proving import described, proof_features
 from iecl.runs.weights import save_weights
+from iecl.training.building import batch_per_process
 from iecl.training.loop import Loop
 from iecl.training.machine import choose_accelerator, choose_precision, make_fabric
 from iecl.training.plan import Plan, plan_from_values
@@ -31,6 +32,7 @@ log = logging.getLogger("iecl.training")
 def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, Any]:
     """Train (or go on training) in `run` and return its summary."""
     plan = _resolve_machine(plan)
+    batch_per_process(plan, max(1, plan.training.devices) * plan.training.nodes)  # told before processes start
     fabric = make_fabric(plan.training, run.path)  # first: what it refuses must not leave half a run behind
     if rank_at_start() == 0 and not run.holds_run:
         header = "Every setting of this run, resolved. Use it again: iecl pretrain --recipe THIS_FOLDER"
@@ -68,6 +70,9 @@ def _train_in_process(fabric: Fabric, values: dict[str, Any], out: str, quiet: b
             if fabric.is_global_zero:
                 return problem
             raise
+        finally:
+            for logger in fabric.loggers:
+                logger.finalize("ended")  # or its thread would write on while the process goes
 
 
 def _train(fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) -> dict[str, Any]:
