@@ -3,7 +3,7 @@
     python -m benchmarks.voc VOCDIR overfit      # 16 pictures, trained on and measured with
     python -m benchmarks.voc VOCDIR small        # the lists train and val, a few epochs
 
-Both start from a ResNet-18 that was never trained: they show that the code learns and measures, nothing about
+Both start from a small ResNet that was never trained: they show that the code learns and measures, nothing about
 pretraining. Pictures, channels and numbers of regions are small and rates high, so that one core is enough; the printed
 rates would need a pretrained backbone and days.
 """
@@ -28,7 +28,13 @@ from iecl.evaluation.segmentation import Segmentation, SegmentationSettings
 from iecl.runs.weights import save_weights
 from iecl.settings import as_values
 
-BACKBONE, FEW = "resnet18", 16
+FEW = 16
+BACKBONES = {
+    ("overfit", "detection"): "resnet18",
+    ("overfit", "segmentation"): "resnet10-w32",  # its own stride is 8, and its first layers see every pixel
+    ("small", "detection"): "resnet18",
+    ("small", "segmentation"): "resnet18",
+}
 SMALL_DETECTOR: dict[str, Any] = {
     "anchors": (16, 32, 64, 128, 256),
     "channels": 64,
@@ -58,11 +64,12 @@ ARMS: dict[str, dict[str, Evaluation]] = {
         ),
         "segmentation": Segmentation(
             SegmentationSettings(
-                **(SMALL_SEGMENTER | {"crop": 104}),  # within the pictures: padding would be learnt as well
+                # A fine map, for thin objects; a crop within the pictures, for padding would be learnt as well.
+                **(SMALL_SEGMENTER | {"output_stride": 8, "long_side": 224, "crop": 144}),
                 train="few",
                 test="few",
                 contrast=0.0,
-                epochs=150,
+                epochs=120,
                 batch=4,
                 rate=1e-3,
                 schedule="cosine",
@@ -101,16 +108,17 @@ def with_few(source: Path, folder: Path) -> Path:
     return made
 
 
-def untrained(folder: Path) -> Path:
+def untrained(folder: Path, backbone: str) -> Path:
     """A file of weights that nobody trained."""
     metadata = {
-        "backbone": BACKBONE,
+        "backbone": backbone,
         "image_size": "224",
         "mean": json.dumps(IMAGENET_MEAN),
         "std": json.dumps(IMAGENET_STD),
     }
-    save_weights(folder / "untrained.safetensors", make_backbone(BACKBONE).state_dict(), metadata)
-    return folder / "untrained.safetensors"
+    path = folder / f"{backbone}.safetensors"
+    save_weights(path, make_backbone(backbone).state_dict(), metadata)
+    return path
 
 
 def measured(name: str, evaluation: Any, weights: Path, data: Path, work: Path) -> dict[str, Any]:
@@ -119,6 +127,7 @@ def measured(name: str, evaluation: Any, weights: Path, data: Path, work: Path) 
         scores = evaluation.measure(Bench(load_model(weights), weights, str(data), line, work=work))
     return {
         "evaluation": name,
+        "epochs": evaluation.settings.epochs,
         "protocol_id": f"{evaluation.summary} {scores.seen}",
         **scores.values,
         **scores.counts,
@@ -131,10 +140,10 @@ def measured(name: str, evaluation: Any, weights: Path, data: Path, work: Path) 
 def main(source: Path, arm: str, only: list[str], work: Path | None = None) -> None:
     """Run one arm and write what it found; `only`: detection or segmentation alone, merged into what is there."""
     with tempfile.TemporaryDirectory() as made:
-        data, weights = with_few(source, Path(made)), untrained(Path(made))
+        data = with_few(source, Path(made))
         for name in only or list(ARMS[arm]):
-            keep = work or Path(made)
-            row = measured(name, ARMS[arm][name], weights, data, keep)
+            weights = untrained(Path(made), BACKBONES[arm, name])
+            row = measured(name, ARMS[arm][name], weights, data, work or Path(made))
             path = Path(__file__).parent / "results" / f"voc_{arm}"
             known = [json.loads(file.read_text(encoding="utf-8")) for file in path.glob("*.json")]
             others = {key: value for one in known for key, value in one["found"].items() if key != name}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from iecl.data.voc import open_boxes, open_masks
 from iecl.evaluation.voc.fitting import SCHEDULES, rate_share, slots_of_step
-from iecl.evaluation.voc.pictures import CropRules, Cut, boxed, crop, draws, moved_back
+from iecl.evaluation.voc.pictures import CropRules, Cut, boxed, crop, draws, moved_back, resized_mask
 from iecl.schedule import Clock
 from made_voc import MadeVoc
 
@@ -98,6 +98,12 @@ def test_pictures_are_first_brought_to_their_longer_side(tmp_path: Path) -> None
     _, mask = crop(example, Cut(0, 0, 0, 0.5, 1), rules, *UNIT)
     assert (mask[20:] == 255).all()
     assert (mask[1:20, :30] != 255).all()
+
+
+def test_a_resized_mask_has_the_numbers_at_the_middles_of_its_pixels() -> None:
+    mask = torch.arange(36, dtype=torch.uint8).view(6, 6)
+    # Each of the four new pixels covers 3×3 old ones, whose middles are in row and column 1 and 4.
+    assert resized_mask(mask, (2, 2)).tolist() == [[7, 10], [25, 28]]
 
 
 # --- order and rate
