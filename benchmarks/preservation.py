@@ -50,7 +50,11 @@ def constrain(encoder: nn.Module, arm: str) -> Callable[[], Tensor]:
 
 
 def adapt(encoder: nn.Module) -> None:
-    """Bring the statistics of batch norm to those of the present weights."""
+    """Bring the statistics of batch norm to those of the present weights, with nothing left of older ones."""
+    for part in encoder.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.reset_running_stats()
+            part.momentum = None  # a plain mean over the batches
     encoder.train()
     with torch.no_grad():
         for seed in range(40):

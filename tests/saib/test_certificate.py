@@ -95,6 +95,17 @@ def test_units_inside_a_patch_make_the_bound_better_than_the_patch_map_alone() -
     assert (block.certificate(x).log_det > layer.patch_log_det() * 1.05).all()
 
 
+@pytest.mark.parametrize("patch", [2, 3, 4])
+def test_the_bound_is_the_determinant_without_the_units_that_reach_across_patches(patch: int) -> None:
+    block, x = block_with(3, side=12, patch=patch, budget=2.0), pictures(2, 12)
+    _, (layer,) = block.linearised(x)
+    place = torch.arange(12) % patch
+    is_inside = (place > 0) & (place < patch - 1)
+    kept = layer.fine_slopes * (is_inside[:, None] & is_inside)
+    inside = TiedJacobian(layer.coarse, layer.fine, layer.coarse_slopes, kept, layer.gain)
+    assert torch.allclose(block.certificate(x).log_det, inside.exact_log_det(), rtol=1e-8)
+
+
 def test_large_patches_go_by_the_dual_determinant() -> None:
     block, x = block_with(0, side=32, patch=16, units=4), pictures(1, 32)
     found, (_, (layer,)) = block.certificate(x), block.linearised(x)
