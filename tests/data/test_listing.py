@@ -196,3 +196,13 @@ def test_a_test_class_that_was_never_trained_on_is_an_error(tmp_path: Path) -> N
 
 def test_an_ordinary_name_is_shown_as_it_is() -> None:
     assert printable("Käse und Brötchen (中文).png".encode()) == "Käse und Brötchen (中文).png"
+
+
+def test_a_picture_that_is_a_broken_link_is_named(tmp_path: Path) -> None:
+    (tmp_path / "good.png").write_bytes(b"a listing does not look inside")
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
+    found = list_images(tmp_path)
+    assert len(found) == 1
+    assert sorted(found.unreadable) == [(str(tmp_path / name), "broken link") for name in ("gone.png", "loop.png")]

@@ -273,3 +273,10 @@ def test_features_below_those_of_the_untrained_network_are_unlearnt(end: float, 
 def test_a_fall_after_the_first_epoch_is_not_below_the_untrained_network() -> None:
     rows = [*log(**HEALTHY), {"step": 100, "knn": 0.5}, {"step": 4000, "knn": 0.4}]
     assert verdict(rows).word == "healthy"
+
+
+def test_a_loss_that_only_rises_is_not_healthy() -> None:
+    judged = verdict(log(**{**HEALTHY, "loss": lambda share: 2 + 0.3 * share}))
+    assert judged.word == "slow"
+    assert judged.reasons == ("loss rose from 2 to 2.3 and has not come down",)
+    assert "smaller" in judged.advice

@@ -104,7 +104,10 @@ def _found(walk: "_Walk") -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(walk.others.items(), key=lambda k: (-k[1], k[0]))[:5])
     files = f"{total} file{'s' if total != 1 else ''}: {kinds}" if total else "it is empty"
     more = len(walk.unreadable)
-    return files + (f", and {more} folder{'s' if more != 1 else ''} that cannot be read" if more else "")
+    return files + (f", and {more} thing{'s' if more != 1 else ''} that cannot be read" if more else "")
+
+
+BROKEN_LINK = "broken link"
 
 
 class _Walk:
@@ -156,6 +159,8 @@ class _Walk:
                 self._links.append(path)
             else:
                 self.others[kind] += 1
+                if kind == BROKEN_LINK and os.path.splitext(name)[1].lower() in EXTENSIONS:  # noqa: PTH122 - bytes
+                    self.unreadable.append((printable(os.path.join(self.root, path)), kind))  # noqa: PTH118 - bytes
         folders += reversed(deeper)
 
 
@@ -174,9 +179,9 @@ def _kind(entry: os.DirEntry[bytes]) -> str:
         if entry.is_dir():
             return "link to a folder" if entry.is_symlink() else "folder"
     except OSError:  # a link to itself
-        return "broken link"
+        return BROKEN_LINK
     # A pipe or a device would wait for ever when opened.
-    return "broken link" if entry.is_symlink() else "not a regular file"
+    return BROKEN_LINK if entry.is_symlink() else "not a regular file"
 
 
 def splits(folder: Path) -> dict[str, Path]:

@@ -70,6 +70,9 @@ def verdict(history: History, width: int | None = None) -> Verdict:
     unlearnt = tuple(_below_untrained(history))
     if unlearnt:
         return Verdict("unlearning", unlearnt, UNLEARN)
+    risen = tuple(_risen(loss))
+    if risen:
+        return Verdict("slow", risen, SHORTER_STEPS)
     still = tuple(_standing_still(history, loss))
     if still:
         return Verdict("slow", still, LONGER_STEPS)
@@ -155,6 +158,13 @@ def _below_untrained(history: History) -> Iterator[str]:
     if len(readings) > 1 and readings[0][0] == 0 and readings[-1][1] < readings[0][1] - 0.02:
         before, now = (f"{100 * value:.1f} %" for _, value in (readings[0], readings[-1]))
         yield f"online kNN is {now}, the untrained network had {before}: training has made the features worse"
+
+
+def _risen(loss: Series) -> Iterator[str]:
+    """Above the start and at its highest: one that rose while a queue filled, and falls since, is below its peak."""
+    start, now, (_, peak) = _first(loss), _last(loss), _peak(loss)
+    if now > start + 0.05 * max(abs(start), 1e-3) and now >= peak - 0.02 * max(abs(peak), 1e-3):
+        yield f"loss rose from {_number(start)} to {_number(now)} and has not come down"
 
 
 def _standing_still(history: History, loss: Series) -> Iterator[str]:

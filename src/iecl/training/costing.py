@@ -15,7 +15,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.flop_counter import FlopCounterMode
 
 from iecl import counter
-from iecl.errors import UserError
 from iecl.methods.contract import Encode, Method, Step
 from iecl.schedule import Clock
 from iecl.training.building import build_method
@@ -72,16 +71,11 @@ def cost_of(name: str, backbone: str = "auto", image_size: int = 32) -> Cost:
     method = build_method(plan, samples=SAMPLES, classes=CLASSES)
     few = max(IMAGES, method.min_batch)
     parts = parts_of(method)
-    try:
-        method.before_epoch(partial(_survey, views_of(method.views, few, image_size)), START)
-        first, second = (
-            load_of(partial(method.step, views_of(method.views, images, image_size), START), method)
-            for images in (few, 2 * few)
-        )
-    except AssertionError as problem:  # how torchvision's transformers refuse a size
-        raise UserError(
-            f"{plan.backbone.name} does not take {image_size} px: {problem}", where="--image-size"
-        ) from problem
+    method.before_epoch(partial(_survey, views_of(method.views, few, image_size)), START)
+    first, second = (
+        load_of(partial(method.step, views_of(method.views, images, image_size), START), method)
+        for images in (few, 2 * few)
+    )
     per_image, per_step = _share_out(first, second, few)
     return Cost(plan.backbone.name, image_size, (few, 2 * few), parts, per_image, per_step)
 
