@@ -136,7 +136,7 @@ def test_a_share_of_the_labels_is_that_of_few_shot(made_run: MadeRun) -> None:
     assert scores.counts["n_train"] == 9  # three of eight of each class
 
 
-@pytest.mark.parametrize(("batch", "used"), [(256, 24), (24, 24), (23, 12), (10, 8), (2, 2)])
+@pytest.mark.parametrize(("batch", "used"), [(256, 12), (16, 12), (11, 8), (10, 8), (2, 2)])
 def test_batches_have_about_one_size_and_few_pictures_are_lost(made_run: MadeRun, batch: int, used: int) -> None:
     lesson = Lesson.of(bench_of(made_run), replace(SHORT, batch=batch))
     assert lesson.loader.batch == used

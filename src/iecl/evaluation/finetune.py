@@ -34,6 +34,8 @@ from iecl.views.making import make_views
 from iecl.views.policies import ViewPlan
 
 log = logging.getLogger("iecl.evaluation")
+STEPS_PER_EPOCH, LEAST_BATCH = 10, 16
+"""Steps that an epoch of few pictures takes, as long as that leaves so many pictures to a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,18 @@ class FineTuneSettings:
     momentum: float = setting(0.9, "momentum of SGD, in Nesterov's form", above=0, high=1)
     weight_decay: float = setting(1e-4, "weight decay, of all weights", low=0)
     seed: int = setting(0, "decides which labels are known, the order and the crops", low=0)
+
+
+def even_batch(pictures: int, most: int) -> int:
+    """Pictures in a step, such that an epoch is divided into batches of one size and few pictures are left over.
+
+    An epoch of few pictures still takes several steps, or 30 epochs would be as many steps; batch norm sets the limit.
+
+    >>> [even_batch(pictures, most=256) for pictures in (50_000, 600, 100, 20, 3)]
+    [255, 60, 14, 10, 3]
+    """
+    most = min(most, max(pictures // STEPS_PER_EPOCH, LEAST_BATCH))
+    return max(2, pictures // -(-pictures // most))
 
 
 class Network(nn.Module):
@@ -86,11 +100,9 @@ class Lesson:
         classes = int(max(source.labels.max(), bench.test_pictures.labels.max())) + 1
         names = names_of(source, train.index)
         part = labelled_part(train.labels, hashes_of(names), Budget(share=settings.share), settings.seed)
-        # Batches of about one size: a small rest would be lost, and few pictures would make no batch at all.
-        steps = -(-len(part) // settings.batch)
         loader = Loader(
             ChosenSource(source, train.index[part].numpy()),
-            batch=max(2, len(part) // steps),
+            batch=even_batch(len(part), settings.batch),
             seed=counter.key(settings.seed, "finetune"),
             workers=bench.data.workers,
             on_bad=bench.skipped.__setitem__,
