@@ -78,10 +78,10 @@ ARMS: dict[str, dict[str, Evaluation]] = {
     },
     "small": {
         "detection": Detection(
-            DetectionSettings(**SMALL_DETECTOR, epochs=8, batch=4, rate=0.02, schedule="cosine", warmup=50)
+            DetectionSettings(**SMALL_DETECTOR, epochs=4, batch=4, rate=0.02, schedule="cosine", warmup=50)
         ),
         "segmentation": Segmentation(
-            SegmentationSettings(**SMALL_SEGMENTER, epochs=8, batch=8, rate=1e-3, schedule="cosine", mirror=True)
+            SegmentationSettings(**SMALL_SEGMENTER, epochs=4, batch=8, rate=1e-3, schedule="cosine", mirror=True)
         ),
     },
 }
