@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,14 @@ class Run:
     def evaluate(self, name: str, data: str | None = None, **options: Any) -> dict[str, Any]:
         """Measure the backbone: see `iecl.evaluate`."""
         return evaluate(name, self.path, data, **options)
+
+    def embed(self, data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
+        """Write one feature vector for each image: see `iecl.embed`."""
+        return embed(self.path, data, out, **options)
+
+    def export(self, out: str | Path, **options: Any) -> dict[str, Any]:
+        """Write the backbone as safetensors: see `iecl.export`."""
+        return export(self.path, out, **options)
 
 
 def pretrain(
@@ -147,19 +156,34 @@ def _plan_afresh(
     out: str | Path, method: str, recipe: str, flags: Mapping[str, Any], sets: Iterable[str], overwrite: bool
 ) -> tuple[Plan, RunDirectory]:
     from iecl.data.resolve import resolve_data
-    from iecl.training.plan import make_plan, with_data
+    from iecl.settings import merge, parse_assignment
+    from iecl.training.plan import make_plan, with_data, without_effect
 
+    sets = list(sets)
     plan = make_plan(method=method, recipe=recipe, flags=flags, sets=sets)
     if not out:
         out = Path("runs") / f"{plan.method_name}-{Path(plan.data.name).name}"
     is_first = rank_at_start() == 0
     if is_first and RunDirectory(out).holds_run and not overwrite:
         RunDirectory.fresh(out)  # says so before any work is done
+    _keep_apart(plan.data.name, Path(out))
     log.info("looking at %s", plan.data.name)
     plan = with_data(plan, resolve_data(plan.data))
+    given = reduce(merge, map(parse_assignment, sets), flags)
+    for line in without_effect(plan, given):
+        log.warning("has no effect: %s", line)
     run = RunDirectory.fresh(out, overwrite) if is_first else RunDirectory(out)
     log.info("writing to %s", run.path)
     return plan, run
+
+
+def _keep_apart(data: str, out: Path) -> None:
+    """A run among the pictures would be listed with them."""
+    from iecl.data.resolve import folder_of
+
+    folder = folder_of(data)
+    if folder is not None and out.resolve() == folder.resolve():
+        raise UserError(f"{out} holds the pictures", where="--out", do="name another folder for the run")
 
 
 def _start_from(source: str, backbone: str, asked: tuple[Any, ...], quiet: bool) -> Run:
@@ -256,18 +280,26 @@ def evaluate_all(model: str | Path, data: str | None = None, **options: Any) -> 
     return measure(model, data, **options)
 
 
-def embed(model: str | Path, data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
+def embed(
+    model: str | Path,
+    data: str | Path,
+    out: str | Path,
+    *,
+    checkpoint: str = "final",
+    overwrite: bool = False,
+    quiet: bool = True,
+) -> dict[str, Any]:
     """Write one feature vector for each image to a .npz or .parquet file."""
     from iecl.evaluation.embedding import embed as write
 
-    return write(model, str(data), Path(out), **options)
+    return write(model, str(data), Path(out), checkpoint=checkpoint, overwrite=overwrite, quiet=quiet)
 
 
-def export(run: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
+def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", overwrite: bool = False) -> dict[str, Any]:
     """Write the backbone of a run as safetensors with plain names, and prove that it loads."""
     from iecl.exporting.weights import export as write
 
-    return write(run, Path(out), **options)
+    return write(run, Path(out), checkpoint, overwrite=overwrite)
 
 
 def verify(path: str | Path) -> dict[str, Any]:

@@ -127,6 +127,15 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in padded)
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "step"), counted(1200, "step")
+    ('1 step', '1,200 steps')
+    """
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
 def duration(seconds: float) -> str:
     """A length of time as people say it.
 

@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MOST_NAMES = 30
+"""A longer list of options is no help on one line."""
+
 
 class UserError(Exception):
     """Something the user can mend. The command prints it on one line, without a traceback.
@@ -31,14 +34,17 @@ def _rebuild(kind: type[UserError], what: str, where: str, do: str) -> UserError
 def did_you_mean(word: str, options: Iterable[str]) -> str:
     """The nearest of the options as a question, or all of them when none is near.
 
-    >>> did_you_mean("temprature", ["temperature", "queue"])
+    >>> did_you_mean("Temprature", ["temperature", "queue"])
     'did you mean temperature?'
     >>> did_you_mean("zzz", ["b", "a"])
     'one of: a, b'
     """
     names = sorted(options)
-    near = get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else f"one of: {', '.join(names)}"
+    lower = {name.lower(): name for name in names}
+    near = get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {lower[near[0]]}?"
+    return f"one of: {', '.join(names[:MOST_NAMES])}" + (", ..." if len(names) > MOST_NAMES else "")
 
 
 class Interrupted(UserError):  # noqa: N818  # nothing went wrong

@@ -16,6 +16,8 @@ from iecl.errors import UserError, did_you_mean
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
+WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a list, as in [1, 2]"}
+"""Types as a message calls them."""
 
 
 def setting(
@@ -26,16 +28,22 @@ def setting(
     high: float | None = None,
     above: float | None = None,
     choices: Iterable[str] | None = None,
+    flag: str = "",
+    needs: str = "",
 ) -> Any:
-    """Declare a setting: its default, its meaning in one line, and the values it may take."""
-    rules = {"doc": doc, "low": low, "high": high, "above": above, "choices": tuple(choices) if choices else None}
-    return field(default=default, metadata=rules)
+    """Declare a setting: its default, its meaning in one line, the values it may take.
+
+    `flag` is its flag, if it has one. `needs` names the setting (`section.key`) that must not be `none` for this one to
+    have an effect.
+    """
+    rules = {"low": low, "high": high, "above": above, "choices": tuple(choices) if choices else None}
+    return field(default=default, metadata={"doc": doc, "flag": flag, "needs": needs, **rules})
 
 
-def build(cls: type[T], values: Values, section: str, origin: str = "settings") -> T:
+def build(cls: type[T], values: Values, section: str, origin: str = "") -> T:
     """Make a `cls` from plain values; an unknown key, a wrong type or a value out of range is a `UserError`.
 
-    `section` names the table (`training`), `origin` says who gave the values (a flag, a file).
+    `section` names the table (`training`), `origin` says who gave the values, where that is known.
     """
     hints = get_type_hints(cls)
     known: dict[str, Field[Any]] = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
@@ -43,13 +51,13 @@ def build(cls: type[T], values: Values, section: str, origin: str = "settings") 
     for key, value in values.items():
         if key not in known:
             raise UserError(f"[{section}] has no setting {key!r}", where=origin, do=did_you_mean(key, known))
-        name = f"{section}.{key}"
-        made[key] = _convert(value, hints[key], name, origin)
-        _check_range(made[key], known[key], name, origin)
+        name, where = f"{section}.{key}", origin or known[key].metadata.get("flag", "")
+        made[key] = _convert(value, hints[key], name, where)
+        _check_range(made[key], known[key], name, where)
     try:
         return cls(**made)
     except ValueError as problem:  # a dataclass checks what concerns several of its fields in __post_init__
-        raise UserError(str(problem), where=f"{origin}, [{section}]") from problem
+        raise UserError(str(problem), where=f"{origin}, [{section}]" if origin else f"[{section}]") from problem
 
 
 def _convert(value: Any, kind: Any, name: str, origin: str) -> Any:
@@ -71,8 +79,8 @@ def _convert(value: Any, kind: Any, name: str, origin: str) -> Any:
         return float(value)
     elif isinstance(kind, type) and type(value) is kind:
         return value
-    wanted = getattr(kind, "__name__", str(kind))
-    raise UserError(f"{name} is {value!r}, it must be of type {wanted}", where=origin)
+    wanted = WORDS.get(get_origin(kind) or kind, "a number, or a table with start, end and shape")
+    raise UserError(f"{name} is {value!r}, it must be {wanted}", where=origin)
 
 
 def _check_range(value: Any, declared: Field[Any], name: str, origin: str) -> None:
@@ -159,13 +167,14 @@ def to_toml(sections: Mapping[str, Any], header: str, names: Mapping[str, str] |
     for section, settings in sections.items():
         lines += ["", f"[{section}]"]
         if names and section in names:
-            lines.append(f"name = {_toml_value(names[section])}")
+            lines.append(f"name = {shown(names[section])}")
         docs = {f.name: f.metadata["doc"] for f in fields(settings)}
-        lines += [f"{key} = {_toml_value(value)}  # {docs[key]}" for key, value in as_values(settings).items()]
+        lines += [f"{key} = {shown(value)}  # {docs[key]}" for key, value in as_values(settings).items()]
     return "\n".join(lines) + "\n"
 
 
-def _toml_value(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -176,5 +185,5 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml_value(item)}" for key, item in value.items()) + " }"
-    return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+        return "{ " + ", ".join(f"{key} = {shown(item)}" for key, item in value.items()) + " }"
+    return "[" + ", ".join(shown(item) for item in value) + "]"

@@ -12,10 +12,13 @@ import torch
 import torchvision
 from safetensors.torch import load_file
 
+import iecl
 from iecl.backbones.making import make_backbone
 from iecl.cli.command import VERBS, main
 from iecl.cli.describe import formula_of
 from iecl.methods import METHODS
+from iecl.settings import as_values
+from iecl.training.plan import make_plan
 
 COMMON = ["--backbone", "resnet10-w16", "--epochs", "2", "--batch-size", "8", "--quiet"]
 
@@ -83,6 +86,11 @@ def test_every_verb_has_help_and_json(verb: str, capsys: pytest.CaptureFixture[s
         (["pretrain", "--data", "shapes", "--set", "training.sed=1"], "did you mean seed?"),
         (["pretrain", "--data", "shapes", "--recipe", "ie-cl/papper"], "did you mean ie-cl/paper?"),
         (["pretrain", "--data", "shapes", "--out", "FILE"], "is a file"),
+        (["pretrain", "--data", "TEXT", "--out", "TEXT"], "holds the pictures (--out)"),
+        (["pretrain", "--data", "digits", "--set", "data.labels=none"], "digits knows its labels itself"),
+        (["pretrain", "--data", "digits", "--set", "data.image_size=4"], "data.image_size is 4, it must be at least 8"),
+        (["pretrain", "--data", "digits", "--batch-size", "0"], "it must be at least 2 (--batch-size)"),
+        (["pretrain", "--data", "digits", "--method", "SimCLR"], "did you mean simclr?"),
         (["pretrain", "--resume"], "which run is to be resumed?"),
         (["pretrain", "--resume", "--out", "nowhere"], "there is no run in nowhere"),
         (["evaluate", "kn", "nowhere"], "no evaluation is called 'kn'"),
@@ -169,6 +177,29 @@ def test_a_run_describes_itself(finished: tuple[Path, Path], capsys: pytest.Capt
 def test_recipes_and_methods_describe_themselves(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", name]) == 0
     assert "temperature" in capsys.readouterr().out
+
+
+def test_a_file_of_weights_describes_itself(finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", str(finished[1] / "weights.safetensors"), "--json"]) == 0
+    told = last_json(capsys)
+    assert told["metadata"]["backbone"] == "resnet10-w16"  # type: ignore[index]
+    assert told["tensors"]["conv1.weight"][1] == 3  # type: ignore[index]
+
+
+def test_a_method_is_described_with_the_values_of_its_default_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "byol", "--backbone", "resnet10-w16", "--image-size", "16", "--json"]) == 0
+    shown = capsys.readouterr()
+    settings = json.loads(shown.out.strip().splitlines()[-1])["settings"]
+    assert {name: rules["default"] for name, rules in settings.items()} == as_values(
+        make_plan(method="byol", flags={"data": {"name": "shapes"}}).method_settings()
+    )
+
+
+def test_a_run_as_an_object_embeds_and_exports(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    pictures, folder = finished
+    run = iecl.load(folder)
+    assert run.embed(pictures, tmp_path / "f.npz")["rows"] == 40
+    assert run.export(tmp_path / "w.safetensors")["tensors"] == len(run.backbone.state_dict())
 
 
 def test_a_method_describes_its_idea_formula_parts_and_cost(capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,13 +80,15 @@ def test_pictures_need_no_labels_and_their_names_no_encoding(made_run: MadeRun, 
     assert parquet.read_table(tmp_path / "out.parquet")["paths"].to_pylist() == found["paths"].tolist()
 
 
-def test_an_earlier_file_is_replaced_and_nothing_else_is_left(
+def test_an_earlier_file_is_replaced_when_told_to_and_nothing_else_is_left(
     made_run: MadeRun, tmp_path: Path, pictures: Path
 ) -> None:
     folder = tmp_path / "made"
     folder.mkdir()
     (folder / "out.npz").write_text("old")
-    embed(made_run.directory.path, None, folder / "out.npz")
+    with pytest.raises(UserError, match=r"out\.npz is there already \(--out\); add --overwrite"):
+        embed(made_run.directory.path, None, folder / "out.npz")
+    embed(made_run.directory.path, None, folder / "out.npz", overwrite=True)
     assert np.load(folder / "out.npz")["features"].shape == (30, 128)
     assert [path.name for path in folder.iterdir()] == ["out.npz"]
 
@@ -102,7 +104,7 @@ def test_a_full_disk_leaves_the_earlier_file(
     (folder / "out.npz").write_text("old")
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(UserError, match="No space left on device"):
-        embed(made_run.directory.path, None, folder / "out.npz")
+        embed(made_run.directory.path, None, folder / "out.npz", overwrite=True)
     assert (folder / "out.npz").read_text() == "old"
     assert [path.name for path in folder.iterdir()] == ["out.npz"]
 

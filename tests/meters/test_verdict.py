@@ -115,7 +115,12 @@ def test_a_falling_rank_is_a_collapse_with_its_peak_and_width() -> None:
 def test_random_directions_dropped_at_the_start_are_not_a_collapse() -> None:
     # As a small convolutional net on real pictures does: 21 of 128 before the first step, 6 to 7 from then on.
     dropping = {**HEALTHY, "effective_rank": lambda share: 30 if share < 0.08 else 6 + share}
-    assert verdict(log(**dropping), width=128).word == "healthy"
+    rows = log(**dropping)
+    judged = verdict(rows, width=128)
+    assert judged.word == "healthy"
+    assert "compare its kNN with that of a random backbone" in judged.advice
+    measured = [{"step": 0, "knn": 0.3}, *rows, {"step": 9000, "knn": 0.5}]
+    assert "random" not in verdict(measured, width=128).advice  # what it is good for is known
 
 
 @pytest.mark.parametrize(("width", "word"), [(2048, "collapsing"), (32, "healthy")])

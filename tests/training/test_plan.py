@@ -8,7 +8,7 @@ import pytest
 from iecl.errors import UserError
 from iecl.recipes import list_recipes, read_recipe
 from iecl.settings import read_toml
-from iecl.training.plan import Plan, difference, make_plan, plan_from_values, with_data
+from iecl.training.plan import Plan, difference, make_plan, plan_from_values, with_data, without_effect
 
 SHAPES = {"data": {"name": "shapes"}}
 
@@ -60,8 +60,8 @@ def test_a_bare_recipe_name_is_the_methods_own() -> None:
         ({"recipe": "ie-cl/paper", "method": "moco-v2"}, "recipe ie-cl/paper is for ie-cl, not for moco-v2"),
         ({"sets": ["trainin.seed=1"]}, "no section 'trainin' .*did you mean training"),
         ({"sets": ["training=1"]}, "training is a section"),
-        ({"sets": ["training.sed=1"]}, "no setting 'sed' .*did you mean seed"),
-        ({"sets": ["optimiser.name=adam"]}, "optimiser.name is 'adam' .*did you mean adamw"),
+        ({"sets": ["training.sed=1"]}, "no setting 'sed'; did you mean seed"),
+        ({"sets": ["optimiser.name=adam"]}, "optimiser.name is 'adam'; did you mean adamw"),
         ({"sets": ["training.batch=1"]}, "training.batch is 1, it must be at least 2"),
     ],
 )
@@ -74,6 +74,26 @@ def test_a_wrong_key_of_the_method_is_found_when_its_settings_are_read() -> None
     plan = make_plan(flags=SHAPES, sets=["method.temprature=0.1"])
     with pytest.raises(UserError, match="did you mean temperature"):
         plan.method_settings()
+
+
+def test_a_value_of_a_flag_is_named_with_its_flag() -> None:
+    with pytest.raises(UserError, match=r"training\.epochs is 0, it must be at least 1 \(--epochs\)"):
+        make_plan(flags={"data": {"name": "shapes"}, "training": {"epochs": 0}})
+
+
+@pytest.mark.parametrize(
+    ("given", "idle"),
+    [
+        ({"objective": {"entropy": "none", "entropy_weight": 0.5}}, ["objective.entropy_weight: objective.entropy"]),
+        ({"objective": {"entropy_weight": 0.5}}, []),
+        ({"saib": {"form": "none", "patch": 4}}, ["saib.patch: saib.form"]),
+        ({"saib": {"form": "sample", "patch": 4}}, []),
+        ({"objective": {"kl": "none"}}, []),
+    ],
+)
+def test_a_given_setting_without_effect_is_told(given: dict[str, dict[str, object]], idle: list[str]) -> None:
+    plan = resolved(make_plan(flags={**SHAPES, **given}))
+    assert without_effect(plan, given) == [f"{line} is none" for line in idle]
 
 
 def test_no_data_is_an_error() -> None:

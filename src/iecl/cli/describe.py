@@ -1,8 +1,7 @@
-"""`iecl describe RUN|recipe|method`: everything about one of them."""
+"""`iecl describe RUN|recipe|method|FILE`: everything about one of them."""
 
 import argparse
 import inspect
-import json
 import textwrap
 from dataclasses import asdict, fields
 from itertools import takewhile
@@ -10,24 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
+from iecl.data.settings import LEAST_SIDE
 from iecl.errors import UserError, did_you_mean
 from iecl.methods import HOSTS, METHODS
 from iecl.recipes import list_recipes
 from iecl.runs.directory import RunDirectory
-from iecl.settings import read_toml
+from iecl.settings import as_values, read_toml, shown
 
 if TYPE_CHECKING:
     from iecl.training.costing import Cost
 
 SIZE = 32
 """Pixels on a side at which a method is measured, unless told otherwise."""
-LEAST_SIZE = 8
-"""Networks that halve the picture three times have nothing left below this."""
+
+LONGEST = 200
+"""Letters of metadata that a person reads; features and snippets are for programs."""
+EXAMPLE = {"data": {"name": "shapes"}}
+"""Data for a plan that is only looked at."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One name, and with what a method is measured."""
-    parser.add_argument("name", help="run directory, recipe, TOML file, or method")
+    parser.add_argument("name", help="run directory, recipe, TOML file, method, or file of weights")
     parser.add_argument("--backbone", help="of a method: backbone to measure it with; default: that of a run")
     parser.add_argument("--image-size", type=int, help=f"of a method: side of a view in pixels; default: {SIZE}")
 
@@ -37,7 +40,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     path = Path(args.name)
     if args.name not in METHODS and (args.backbone or args.image_size):
         raise UserError("a backbone and an image size are for measuring a method", where="iecl describe")
-    if args.image_size is not None and args.image_size < LEAST_SIZE:
+    if args.image_size is not None and args.image_size < LEAST_SIDE:
         raise UserError(f"pictures of {args.image_size} px are too small to measure with", where="--image-size")
     if RunDirectory(path).holds_run:
         return _describe_run(args, RunDirectory(path))
@@ -46,6 +49,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         return _describe_recipe(args)
     if args.name in METHODS:
         return _describe_method(args)
+    if path.suffix == ".safetensors" and path.is_file():
+        return _describe_weights(args, path)
     if path.exists():
         raise UserError(f"{path} is not a run directory: it has no settings.toml", where="iecl describe")
     options = [*recipes, *METHODS]
@@ -73,14 +78,26 @@ def _describe_recipe(args: argparse.Namespace) -> dict[str, Any]:
     """The recipe with every default filled in, as a run would have it before it sees the data."""
     from iecl.training.plan import make_plan
 
-    plan = make_plan(recipe=args.name, flags={"data": {"name": "shapes"}})
+    plan = make_plan(recipe=args.name, flags=EXAMPLE)
     say(args, plan.to_toml(f"recipe {args.name}; data is an example").rstrip())
     return {"recipe": args.name, "settings": plan.values()}
+
+
+def _describe_weights(args: argparse.Namespace, path: Path) -> dict[str, Any]:
+    """What a file of weights says of itself."""
+    from iecl.runs.weights import load_weights
+
+    state, metadata = load_weights(path)
+    say(args, f"{path}: {len(state)} tensors, {sum(tensor.numel() for tensor in state.values()):,} numbers")
+    told = {name: value for name, value in metadata.items() if "\n" not in value and len(value) < LONGEST}
+    say(args, *(f"  {name}: {value}" for name, value in told.items()), f"check it with: iecl verify {path}")
+    return {"file": str(path), "tensors": {name: list(t.shape) for name, t in state.items()}, "metadata": metadata}
 
 
 def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
     """What a method is, what it costs, and each of its settings."""
     from iecl.training.costing import cost_of
+    from iecl.training.plan import make_plan
 
     host = HOSTS.get(args.name, args.name)
     formula = formula_of(METHODS[args.name].load())
@@ -88,17 +105,18 @@ def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
     cost = cost_of(args.name, args.backbone or "auto", args.image_size or SIZE)
     say(args, *_cost_lines(cost))
     declared = fields(METHODS[host].load().Settings)
+    values = as_values(make_plan(method=args.name, flags=EXAMPLE).method_settings())
     width = max((len(f.name) for f in declared), default=0)
-    say(args, "settings, as --set method.NAME=VALUE:" if declared else "it has no settings")
-    say(args, *(f"  {f.name:<{width}}  {f.metadata['doc']} (default {f.default})" for f in declared))
+    heading = "settings, as --set method.NAME=VALUE, with the default recipe's values:"
+    say(args, heading if declared else "it has no settings")
+    say(args, *(f"  {f.name:<{width}}  {f.metadata['doc']} ({shown(values[f.name])})" for f in declared))
     if args.name in HOSTS:
         say(
             args,
             f"its host is {host}; [saib] and [objective] hold the rest: iecl describe {args.name}/paper",
         )
-    documented = {f.name: {"doc": f.metadata["doc"], "default": str(f.default)} for f in declared}
-    found = {"method": args.name, "host": host, "formula": formula, "cost": asdict(cost)}
-    return found | {"settings": json.loads(json.dumps(documented))}
+    documented = {f.name: {"doc": f.metadata["doc"], "default": values[f.name]} for f in declared}
+    return {"method": args.name, "host": host, "formula": formula, "cost": asdict(cost), "settings": documented}
 
 
 def formula_of(cls: type) -> str:

@@ -14,13 +14,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the features and say how many."""
     from iecl import api
 
-    result = api.embed(args.model, args.data, args.out, checkpoint=args.checkpoint, quiet=args.quiet)
+    asked = {name: getattr(args, name) for name in ("checkpoint", "overwrite", "quiet")}
+    result = api.embed(args.model, args.data, args.out, **asked)
     say(
         args,
         f"{result['rows']:,} vectors of length {result['width']} in {result['path']}"

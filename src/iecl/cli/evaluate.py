@@ -92,13 +92,16 @@ def _by_name(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _sentence(result: dict[str, Any]) -> str:
-    """As in `knn: top1 59.60 %, top5 97.10 % (2,000 test images, 10,000 train images, 10 classes)`."""
+    """As in `knn: top1 59.60 % (2,000 test images, 10,000 train images, 10 classes, sampling error ±1.1 points)`."""
     deviation = result.get("deviation", {})
     shown = (
         f"{name} {100 * result[name]:.2f} %" + (f" ± {100 * deviation[name]:.2f}" if name in deviation else "")
         for name in result["numbers"]
     )
     counts = f"{result['n_test']:,} test images, {result['n_train']:,} train images, {result['classes']} classes"
+    if "top1" in result and not deviation:
+        spread = (result["top1"] * (1 - result["top1"]) / result["n_test"]) ** 0.5
+        counts += f", sampling error ±{100 * spread:.1f} points"
     if result["skipped"]:
         counts += f", {result['skipped']:,} files could not be read"
     return f"{result['evaluation']}: {', '.join(shown)} ({counts})"

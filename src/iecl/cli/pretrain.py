@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, help="processes on this machine, one for each device; 0: all devices")
     parser.add_argument("--nodes", type=int, help="machines")
     parser.add_argument("--strategy", help="Lightning's name for how processes work together: ddp, fsdp, ...")
-    parser.add_argument("--accelerator", help="auto, cpu, cuda or mps")
+    parser.add_argument("--accelerator", help="auto, cpu, gpu, cuda or mps")
     parser.add_argument("--from", dest="start_from", default="", help="run or file of weights to begin with")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")

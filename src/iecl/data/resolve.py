@@ -62,6 +62,12 @@ def usable_cores() -> int:
 
 def _for_named(settings: DataSettings) -> DataSettings:
     facts = FACTS[settings.name]
+    if settings.labels != "auto":
+        raise UserError(
+            f"{settings.name} knows its labels itself",
+            where=f"data.labels = {settings.labels}",
+            do="leave it at auto; training.knn_epochs=0 leaves the labels unused",
+        )
     return replace(
         settings,
         image_size=settings.image_size or facts.image_size,

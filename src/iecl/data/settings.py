@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from iecl.settings import setting
 
+LEAST_SIDE = 8
+"""Networks that halve a picture three times have nothing left below this."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
@@ -28,6 +31,8 @@ class DataSettings:
     max_pixels: int = setting(100_000_000, "a picture with more pixels than this is skipped, not decoded", low=1)
 
     def __post_init__(self) -> None:
+        if 0 < self.image_size < LEAST_SIDE:
+            raise ValueError(f"data.image_size is {self.image_size}, it must be at least {LEAST_SIDE}, or 0")
         for name in ("mean", "std"):
             if len(getattr(self, name)) not in (0, 3):
                 raise ValueError(f"data.{name} needs three numbers, one for each of red, green and blue")

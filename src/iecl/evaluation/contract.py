@@ -55,6 +55,15 @@ class Evaluation(ABC):
         """The scores of the bench's model on its data; the model's weights are left as they are."""
 
 
+def accuracies(top1: float, top5: float, classes: int) -> dict[str, float]:
+    """The numbers of an evaluation by classes: being among five of five tells nothing.
+
+    >>> accuracies(0.5, 1.0, classes=3)
+    {'top1': 0.5}
+    """
+    return {"top1": top1, "top5": top5} if classes > 5 else {"top1": top1}
+
+
 def first_right(scores: Float[Tensor, "n classes"], labels: Int64[Tensor, " n"]) -> Bool[Tensor, " n"]:
     """Which labels have the greatest score, of equal ones the lower class number; one of minus infinity is never right.
 

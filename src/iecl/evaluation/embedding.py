@@ -21,19 +21,26 @@ Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 def embed(
-    target: Path | str, data: str | None, out: Path, *, checkpoint: str = "final", quiet: bool = True
+    target: Path | str,
+    data: str | None,
+    out: Path,
+    *,
+    checkpoint: str = "final",
+    overwrite: bool = False,
+    quiet: bool = True,
 ) -> dict[str, Any]:
     """Write the features of all images of a folder or a data set, training images before test images.
 
     A `.npz` file holds the arrays `features` (float32, one row for each image), `paths`, `labels` (-1: none), `splits`
-    and `index` (the place in its split); numpy opens it without pickle. A `.parquet` file holds the same columns. An
-    earlier file is replaced when the new one is whole.
+    and `index` (the place in its split); numpy opens it without pickle. A `.parquet` file holds the same columns. The
+    file takes its name when it is whole.
 
     Args:
         target: a run directory or an exported `.safetensors` file.
         data: folder or named data set; None: the data of the run.
         out: file to write.
         checkpoint: which weights of a run: `final`, `last` or `best`.
+        overwrite: replace a file that is there.
         quiet: show no progress.
 
     Returns:
@@ -42,7 +49,7 @@ def embed(
     Raises:
         UserError: the file's name, the weights or the data are not usable.
     """
-    write = _writer(out)  # a wrong name is told before the work, not after
+    write = _writer(out, overwrite)  # a wrong name is told before the work, not after
     model = load_model(target, checkpoint)
     with ProgressLine(quiet) as line:
         bench = Bench(model, target, data, line)
@@ -88,7 +95,7 @@ def _columns(parts: list[_Part]) -> Columns:
     }
 
 
-def _writer(out: Path) -> Callable[[BinaryIO, Columns], None]:
+def _writer(out: Path, overwrite: bool) -> Callable[[BinaryIO, Columns], None]:
     writers = {".npz": _write_npz, ".parquet": _write_parquet}
     if out.suffix not in writers:
         raise UserError(
@@ -98,6 +105,10 @@ def _writer(out: Path) -> Callable[[BinaryIO, Columns], None]:
         )
     if not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent}", where=f"--out {out}", do="make it, or name another")
+    if not os.access(out.parent, os.W_OK):
+        raise UserError(f"nothing may be written to {out.parent}", where=f"--out {out}", do="name another folder")
+    if out.exists() and not overwrite:
+        raise UserError(f"{out} is there already", where="--out", do="add --overwrite, or name another file")
     if out.suffix == ".parquet":
         _parquet()
     return writers[out.suffix]

@@ -23,7 +23,7 @@ from iecl.data.loader import Loader
 from iecl.data.source import ChosenSource
 from iecl.errors import TrainingError
 from iecl.evaluation.bench import Bench
-from iecl.evaluation.contract import Evaluation, Scores
+from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import CROPS, refuse_one_class
 from iecl.evaluation.heads import Heads
 from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labelled_part, names_of, published
@@ -243,5 +243,5 @@ class FineTune(Evaluation):
             name = Budget(share=self.settings.share).name
             details |= {"splits": {name: [fingerprint(lesson.chosen)]}, "split_rule": RULE}
             lists = {name: [lesson.chosen]}
-        values = {"top1": reading.top1, "top5": reading.top5}
+        values = accuracies(reading.top1, reading.top5, counts["classes"])
         return Scores(values, counts, protocol, bench.seen, details, reading.right, lists)

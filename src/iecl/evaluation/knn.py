@@ -10,7 +10,7 @@ from torch import Tensor
 
 from iecl.errors import UserError
 from iecl.evaluation.bench import Bench
-from iecl.evaluation.contract import Evaluation, Scores, ranked_hits
+from iecl.evaluation.contract import Evaluation, Scores, accuracies, ranked_hits
 from iecl.evaluation.features import Features
 from iecl.evaluation.nearest import BANK, QUERIES, nearest
 from iecl.settings import setting
@@ -144,5 +144,6 @@ class KNN(Evaluation):
         votings = list(dict.fromkeys((self.settings, *STANDARD)))
         results = dict(zip(votings, knn_by_each(bench.train, bench.test, votings, device=bench.device), strict=True))
         result, also = results[self.settings], {voting.name: results[voting].top1 for voting in STANDARD}
-        values, hits = {"top1": result.top1, "top5": result.top5}, result.predictions == bench.test.labels
+        values = accuracies(result.top1, result.top5, bench.counts["classes"])
+        hits = result.predictions == bench.test.labels
         return Scores(values, bench.counts, bench.protocol, bench.seen, {"also": also}, hits)

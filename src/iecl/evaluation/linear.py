@@ -11,7 +11,7 @@ from torch import Tensor
 from iecl import counter
 from iecl.errors import UserError
 from iecl.evaluation.bench import Bench
-from iecl.evaluation.contract import Evaluation, Scores
+from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import Features, refuse_one_class
 from iecl.evaluation.heads import FeaturesOfEpoch, Heads, Progress, train_heads
 from iecl.evaluation.logistic import Optimum, optimum
@@ -247,7 +247,7 @@ class Linear(Evaluation):
             device=bench.device,
             progress=bench.line.count("epoch"),
         )
-        values = {"top1": result.top1, "top5": result.top5}
+        values = accuracies(result.top1, result.top5, bench.counts["classes"])
         details = _details(result, self.settings)
         return Scores(values, bench.counts, bench.protocol, bench.seen, details, result.right)
 

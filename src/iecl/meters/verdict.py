@@ -16,9 +16,10 @@ ENOUGH_ROWS = 8
 LOWER_RATE = "try a learning rate ten times smaller; if it ran in 16-bit precision, try 32-bit next"
 SHORTER_STEPS = "try a learning rate ten times smaller, or a longer warm-up"
 SPREAD = (
-    "switch on the entropy term or raise its weight; without negatives check the predictor, the stop-gradient and "
-    "the momentum; then try a smaller learning rate"
+    "try a learning rate ten times smaller; then switch on the entropy term or raise its weight; without negatives "
+    "check the predictor, the stop-gradient and the momentum"
 )
+DOUBT = "few directions are left: compare its kNN with that of a random backbone before you rely on it"
 UNLEARN = (
     "try a learning rate three times smaller; with a queue, a shorter one or a slower momentum copy; and look whether "
     "the views keep what the classes differ in"
@@ -31,11 +32,14 @@ class Verdict:
     """How a run is doing."""
 
     word: str
-    """healthy, slow, unlearning, collapsing, diverged or too short (to tell)."""
+    """healthy, slow, unlearning, collapsing, diverged, too short (to tell) or untrained (a method that only waits)."""
     reasons: tuple[str, ...]
     """The evidence, one sentence each."""
     advice: str
     """The first thing to try."""
+
+
+UNTRAINED = Verdict("untrained", ("the method trains nothing: it is the floor under the others",), "")
 
 
 def verdict(history: History, width: int | None = None) -> Verdict:
@@ -191,9 +195,11 @@ def _healthy(history: History, loss: Series) -> Verdict:
     early, late = (median(value for _, value in part) for part in (quarter[:half], quarter[half:]))
     total = abs(_last(loss) - _first(loss))
     is_falling = early - late > 0.05 * total  # an even fall over the whole run would give 0.125
-    return Verdict(
-        "healthy", tuple(reasons), "the loss is still falling: train longer" if is_falling else "nothing to mend"
-    )
+    advice = "the loss is still falling: train longer" if is_falling else "nothing to mend"
+    ranks = _series(history, "meter/effective_rank")
+    # Random features use many directions, so that a fall at the very start is normal: no verdict, but no silence.
+    has_shrunk = bool(ranks) and _last(ranks) < ranks[0][1] / 4
+    return Verdict("healthy", tuple(reasons), DOUBT if has_shrunk and not _series(history, "knn") else advice)
 
 
 def _last_quarter(series: Series) -> Series:

@@ -13,40 +13,54 @@ class ObjectiveSettings:
     """What is added to the host's loss, and what moves the input block."""
 
     entropy: str = setting("none", "estimator of the entropy that is maximised", choices=ENTROPY_NAMES)
-    entropy_weight: float = setting(0.2, "weight λ of the entropy", low=0)
+    entropy_weight: float = setting(0.2, "weight λ of the entropy", low=0, needs="objective.entropy")
     entropy_on: str = setting(
-        "query", "whose projections the entropy is measured on", choices=("query", "anchor", "both")
+        "query",
+        "whose projections the entropy is measured on",
+        choices=("query", "anchor", "both"),
+        needs="objective.entropy",
     )
     raw: bool = setting(False, "entropy and divergence of projections as they are; the default is on the unit sphere")
     kl: str = setting("none", "divergence that keeps the query near the anchor", choices=DIVERGENCE_NAMES)
-    kl_weight: float = setting(0.09, "weight β of the divergence", low=0)
+    kl_weight: float = setting(0.09, "weight β of the divergence", low=0, needs="objective.kl")
     kl_gradient: str = setting(
-        "anchor", "which view the divergence moves; the other is held still", choices=("anchor", "query", "both")
+        "anchor",
+        "which view the divergence moves; the other is held still",
+        choices=("anchor", "query", "both"),
+        needs="objective.kl",
     )
     encoder: str = setting(
         "none",
         "constraint on every convolution of the encoder",
         choices=("none", "spectral-norm", "orthogonality", "sigma-min", "srip"),
     )
-    encoder_weight: float = setting(1.0, "weight η of the penalty on the encoder; spectral norm is built in", low=0)
+    encoder_weight: float = setting(
+        1.0, "weight η of the penalty on the encoder; spectral norm is built in", low=0, needs="objective.encoder"
+    )
     encoder_norm: str = setting(
         "kernel",
         "what spectral norm makes 1: the kernel as a matrix (printed), or the convolution at its input's size",
         choices=("kernel", "operator"),
+        needs="objective.encoder",
     )
     expansion: str = setting(
         "none",
         "certified block: maximise what it adds to the entropy of a picture, in total or beyond rescaling",
         choices=("none", "total", "rest"),
     )
-    expansion_weight: float = setting(1.0, "weight of the expansion, in nats per dimension", low=0)
-    expansion_images: int = setting(8, "how many images of a batch the expansion is measured on", low=1)
+    expansion_weight: float = setting(
+        1.0, "weight of the expansion, in nats per dimension", low=0, needs="objective.expansion"
+    )
+    expansion_images: int = setting(
+        8, "how many images of a batch the expansion is measured on", low=1, needs="objective.expansion"
+    )
     saib_gradient: str = setting(
         "adversarial",
         "what trains the block: entropy alone (printed), the whole loss, the whole loss reversed, or nothing",
         choices=("entropy", "cooperative", "adversarial", "frozen"),
+        needs="saib.form",
     )
-    saib_weight_decay: float = setting(1e-4, "weight decay γ of the block", low=0)
+    saib_weight_decay: float = setting(1e-4, "weight decay γ of the block", low=0, needs="saib.form")
 
     @property
     def is_plain(self) -> bool:

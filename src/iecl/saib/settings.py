@@ -34,26 +34,45 @@ class SAIBSettings:
         "auto",
         "which view passes the block; auto: the query, or the anchor where only there the host could teach it",
         choices=("auto", "query", "anchor", "both"),
+        needs="saib.form",
     )
-    patch: int = setting(0, "side of a patch in pixels; 0: 4 below 128 pixels, else 16", low=0)
-    cascade: int = setting(1, "blocks in a row", low=1, high=3)
-    convs: int = setting(3, "printed block: 3 as in its main text, 4 as in its appendix", low=3, high=4)
-    skips: tuple[str, ...] = setting(SKIPS, "printed block: which skip connections it has", choices=SKIPS)
-    norm: str = setting("batch", "printed block: after each convolution", choices=("batch", "group", "none"))
-    activation: str = setting("silu", "printed block: after each norm", choices=("silu", "relu", "softplus"))
-    position: str = setting("learned", "printed block: code added to the tokens", choices=("learned", "sincos", "none"))
-    units: int = setting(32, "certified block: hidden units of the patch map; the 3×3 map has half as many", low=2)
+    patch: int = setting(0, "side of a patch in pixels; 0: 4 below 128 pixels, else 16", low=0, needs="saib.form")
+    cascade: int = setting(1, "blocks in a row", low=1, high=3, needs="saib.form")
+    convs: int = setting(
+        3, "printed block: 3 as in its main text, 4 as in its appendix", low=3, high=4, needs="saib.form"
+    )
+    skips: tuple[str, ...] = setting(
+        SKIPS, "printed block: which skip connections it has", choices=SKIPS, needs="saib.form"
+    )
+    norm: str = setting(
+        "batch", "printed block: after each convolution", choices=("batch", "group", "none"), needs="saib.form"
+    )
+    activation: str = setting(
+        "silu", "printed block: after each norm", choices=("silu", "relu", "softplus"), needs="saib.form"
+    )
+    position: str = setting(
+        "learned", "printed block: code added to the tokens", choices=("learned", "sincos", "none"), needs="saib.form"
+    )
+    units: int = setting(
+        32, "certified block: hidden units of the patch map; the 3×3 map has half as many", low=2, needs="saib.form"
+    )
     noise: str = setting(
         "image",
         "certified block: one draw per unit and image, per position, or none",
         choices=("image", "pixel", "none"),
+        needs="saib.form",
     )
-    noise_scale: float = setting(1.0, "certified block: deviation of the noise before the activation", low=0)
-    budget: float = setting(0.5, "certified block: how large the change is, in units of the normalised image", low=0)
+    noise_scale: float = setting(
+        1.0, "certified block: deviation of the noise before the activation", low=0, needs="saib.form"
+    )
+    budget: float = setting(
+        0.5, "certified block: how large the change is, in units of the normalised image", low=0, needs="saib.form"
+    )
     budget_kind: str = setting(
         "rms",
         "certified block: rms: the budget is the RMS of the change; pixel: no pixel ever changes by more",
         choices=("rms", "pixel"),
+        needs="saib.form",
     )
 
     def for_size(self, image_size: int) -> "SAIBSettings":

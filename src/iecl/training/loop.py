@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from iecl import parallel
-from iecl.console import ProgressLine
+from iecl.console import ProgressLine, counted
 from iecl.data.batch import Batch
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
@@ -73,7 +73,7 @@ class Loop:
         self.layout = torch.channels_last if training.channels_last else torch.contiguous_format
         trainee = Trainee(self.method).to(memory_format=self.layout)
         self.trainee, self.optimiser = fabric.setup(trainee, optimiser)
-        self.recorder = Recorder(fabric, self.run, training, line)
+        self.recorder = Recorder(fabric, self.run, plan, line)
         self.neighbours = OnlineNeighbours(self.source, plan, fabric.device)
         self.step, self.best = 0, float("-inf")
 
@@ -111,8 +111,9 @@ class Loop:
         plan, count = self.plan, sum(p.numel() for p in self.method.encoder().parameters())
         start = f", from step {self.step}" if self.step else ""
         return (
-            f"{plan.method_name} trains {plan.backbone.name} ({count / 1e6:.1f} M weights) on {len(self.source):,} "
-            f"images of {plan.data.image_size} px: {plan.training.epochs} epochs of {self.steps_per_epoch} steps{start}"
+            f"{plan.method_name} trains {plan.backbone.name} ({count / 1e6:.1f} M weights) on "
+            f"{counted(len(self.source), 'image')} of {plan.data.image_size} px: "
+            f"{counted(plan.training.epochs, 'epoch')} of {counted(self.steps_per_epoch, 'step')}{start}"
         )
 
     def begin_epoch(self) -> Generator[Batch, None, None]:

@@ -12,6 +12,8 @@ from iecl.errors import UserError
 from iecl.training.settings import TrainingSettings
 
 log = logging.getLogger("iecl.training")
+logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+"""What Lightning is about to do, we say ourselves: here, since the processes that it starts import this too."""
 
 
 def choose_accelerator(asked: str) -> str:
@@ -19,6 +21,8 @@ def choose_accelerator(asked: str) -> str:
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if asked == "auto":
         return next(name for name, here in present.items() if here)
+    if asked == "gpu":
+        asked = "mps" if present["mps"] else "cuda"
     if not present[asked]:
         raise UserError(f"this machine has no {asked} device", where="training.accelerator", do="use auto or cpu")
     return asked
@@ -49,8 +53,10 @@ def choose_strategy(asked: str, devices: int, nodes: int) -> str:
 def make_fabric(settings: TrainingSettings, folder: Path) -> Fabric:
     """Lightning Fabric for these settings: devices, processes, precision and loggers."""
     accelerator = choose_accelerator(settings.accelerator)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # what it is about to do, we say ourselves
     devices = settings.devices or (torch.cuda.device_count() if accelerator == "cuda" else 1)
+    if settings.nodes > 1:
+        meeting = f"{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{os.environ.get('MASTER_PORT', 'a free port')}"
+        log.info("waiting for %d machines with %d processes each at %s", settings.nodes, devices, meeting)
     try:
         return Fabric(
             accelerator=accelerator,

@@ -1,7 +1,7 @@
 """A run as data: defaults, recipe, flags and --set laid over each other, checked, and every automatic choice made."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from iecl.data.settings import DataSettings
@@ -106,6 +106,18 @@ def plan_from_values(values: Mapping[str, Any]) -> Plan:
     built: dict[str, Any] = {name: build(cls, values.get(name, {}), name) for name, cls in SECTIONS.items()}
     resolve(values["method"]["name"], METHODS, "method", "method.name")
     return Plan(method=values["method"], **built)
+
+
+def without_effect(plan: Plan, given: Mapping[str, Any]) -> list[str]:
+    """Settings that somebody gave and that change nothing, as `objective.kl_weight: objective.kl is none`."""
+    found = []
+    for section, cls in SECTIONS.items():
+        for declared in fields(cls):
+            needs = declared.metadata["needs"]
+            owner, _, key = needs.partition(".")
+            if needs and declared.name in given.get(section, {}) and getattr(getattr(plan, owner), key) == "none":
+                found.append(f"{section}.{declared.name}: {needs} is none")
+    return found
 
 
 def difference(old: Plan, new: Plan) -> list[str]:

@@ -17,7 +17,7 @@ from iecl.meters.embedding import read_embedding
 from iecl.methods.contract import Step
 from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock
-from iecl.training.settings import TrainingSettings
+from iecl.training.plan import Plan
 
 log = logging.getLogger("iecl.training")
 SPEED_STEPS = 100
@@ -26,9 +26,11 @@ SPEED_STEPS = 100
 class Recorder:
     """Turns steps into rows of metrics.jsonl, loggers and the progress line; stops a run whose loss is not finite."""
 
-    def __init__(self, fabric: Fabric, run: RunDirectory, settings: TrainingSettings, line: ProgressLine) -> None:
-        self.fabric, self.run, self.settings, self.line = fabric, run, settings, line
+    def __init__(self, fabric: Fabric, run: RunDirectory, plan: Plan, line: ProgressLine) -> None:
+        self.fabric, self.run, self.line = fabric, run, line
+        self.settings, self.rate = plan.training, plan.optimiser.rate
         self._times: deque[float] = deque(maxlen=SPEED_STEPS)
+        self._row: dict[str, Any] = {}
         self._pending: list[tuple[int, dict[str, Tensor]]] = []
         self._check_each_step = fabric.device.type == "cpu"  # on a GPU reading a loss waits for the device
 
@@ -50,13 +52,15 @@ class Recorder:
         terms = " and ".join(f"loss/{name}" for name in bad) or "a loss of another process"
         if self.fabric.is_global_zero:
             self.run.append_metrics({"step": step, "loss": math.nan, **{f"loss/{name}": math.nan for name in bad}})
-        kept = self.run.checkpoints / "last.ckpt"
+        kept, folder = self.run.checkpoints / "last.ckpt", self.run.path
         saved = f"the last good checkpoint is {kept}" if kept.exists() else "no checkpoint was written yet"
+        again = f"iecl pretrain --recipe {folder} --out {folder}-again --set optimiser.rate={self.rate / 10:g}"
         raise TrainingError(
             f"{terms} became NaN or infinite at step {step}",
             where=saved,
-            do="lower optimiser.rate (a tenth is a good first try), add optimiser.warmup, set optimiser.clip=1, "
-            f"or training.precision=32-true; look at the step with: iecl replay {self.run.path} --step {step}",
+            do=f"lower the rate: {again}{f' --from {folder}' if kept.exists() else ''}; or add optimiser.warmup, set "
+            "optimiser.clip=1 or training.precision=32-true; look at the step with: "
+            f"iecl replay {folder} --step {step}",
         )
 
     def after_step(self, clock: Clock, made: Step, rate: float) -> None:
@@ -67,6 +71,8 @@ class Recorder:
         if is_edge or clock.step % settings.log_steps == 0 or clock.step % settings.meter_steps == 0:
             self.flush()
             self._write_row(clock, made, rate, is_edge or clock.step % settings.meter_steps == 0)
+        if self._row:
+            self.line.show(self._progress(clock, self._row))
 
     def _write_row(self, clock: Clock, made: Step, rate: float, with_meters: bool) -> None:
         readings = {f"loss/{name}": value for name, value in made.losses.items()}
@@ -84,7 +90,7 @@ class Recorder:
             return
         self.run.append_metrics(row)
         self.log(row)
-        self.line.show(self._progress(clock, row))
+        self._row = row
 
     def log(self, row: dict[str, Any]) -> None:
         """Hand a row to TensorBoard and the other loggers."""

@@ -13,9 +13,9 @@ from lightning_fabric import Fabric
 
 import iecl
 from iecl.backbones.making import width_of
-from iecl.console import ProgressLine, duration, log_to_terminal
+from iecl.console import ProgressLine, counted, duration, log_to_terminal
 from iecl.errors import TrainingError, UserError
-from iecl.meters.verdict import verdict
+from iecl.meters.verdict import UNTRAINED, verdict
 from iecl.parts.spectral_norm import fold
 from iecl.runs.directory import RunDirectory, rank_at_start, write_atomically, write_json
 from iecl.runs.environment import describe_environment
@@ -95,13 +95,15 @@ def _train(fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) ->
         "images_per_second": round(images / seconds, 1),
         "peak_memory_megabytes": _peak_memory(fabric),
     }
-    return _write_summary(run, summary, width_of(loop.method.encoder()))
+    return _write_summary(run, summary, width_of(loop.method.encoder()), is_untrained=not loop.method.online)
 
 
-def _write_summary(run: RunDirectory, summary: dict[str, Any], width: int | None = None) -> dict[str, Any]:
+def _write_summary(
+    run: RunDirectory, summary: dict[str, Any], width: int | None = None, *, is_untrained: bool = False
+) -> dict[str, Any]:
     """The verdict and the last value of everything that was measured."""
     rows = list(run.read_metrics())
-    judged = verdict(rows, width)
+    judged = UNTRAINED if is_untrained else verdict(rows, width)
     last = {name: value for row in rows for name, value in row.items() if name not in ("step", "epoch")}
     summary |= {"verdict": judged.word, "reasons": list(judged.reasons), "advice": judged.advice, "last": last}
     write_json(run.summary, summary)
@@ -109,10 +111,11 @@ def _write_summary(run: RunDirectory, summary: dict[str, Any], width: int | None
         log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "no reading gives cause for worry")
         if judged.advice and judged.word != "healthy":
             log.info("try: %s", judged.advice)
-        log.info("%d files skipped%s", summary["skipped"], f", listed in {run.skipped}" if summary["skipped"] else "")
+        listed = f", listed in {run.skipped}" if summary["skipped"] else ""
+        log.info("%s skipped%s", counted(summary["skipped"], "file"), listed)
         log.info(
             "%s in %s, %.0f images/s; backbone in %s",
-            f"{summary['steps']:,} steps",
+            counted(summary["steps"], "step"),
             duration(summary["seconds"]),
             summary["images_per_second"],
             run.weights,

@@ -9,7 +9,9 @@ from iecl.settings import setting
 class BackboneSettings:
     """Which network is trained."""
 
-    name: str = setting("auto", "a name from: iecl list backbones; auto: ResNet-18 with a stem for the image size")
+    name: str = setting(
+        "auto", "a name from: iecl list backbones; auto: ResNet-18 with a stem for the image size", flag="--backbone"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +44,21 @@ class OptimiserSettings:
 class TrainingSettings:
     """Length, seed, machine, and what is written while training."""
 
-    epochs: int = setting(100, "passes over the data", low=1)
-    batch: int = setting(256, "images in a loss, over all processes", low=2)
+    epochs: int = setting(100, "passes over the data", low=1, flag="--epochs")
+    batch: int = setting(256, "images in a loss, over all processes", low=2, flag="--batch-size")
     accumulate: int = setting(1, "batches in an optimiser step; not the same as a larger batch, see the docs", low=1)
-    seed: int = setting(0, "decides every random draw", low=0)
-    accelerator: str = setting("auto", "what to train on", choices=("auto", "cpu", "cuda", "mps"))
-    devices: int = setting(1, "processes on this machine, one for each device; 0: all devices", low=0)
-    nodes: int = setting(1, "machines", low=1)
-    strategy: str = setting("auto", "Lightning's name for how processes work together, such as ddp or fsdp")
+    seed: int = setting(0, "decides every random draw", low=0, flag="--seed")
+    accelerator: str = setting(
+        "auto",
+        "what to train on; gpu: cuda or mps",
+        choices=("auto", "cpu", "gpu", "cuda", "mps"),
+        flag="--accelerator",
+    )
+    devices: int = setting(1, "processes on this machine, one for each device; 0: all devices", low=0, flag="--devices")
+    nodes: int = setting(1, "machines", low=1, flag="--nodes")
+    strategy: str = setting(
+        "auto", "Lightning's name for how processes work together, such as ddp or fsdp", flag="--strategy"
+    )
     precision: str = setting(
         "auto",
         "arithmetic; auto: bf16 where the machine has units for it, else 32 bits",
