@@ -7,6 +7,7 @@ import torch
 
 from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
+from iecl.meters.jacobian import log_abs_det
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
 from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.wrapper import IECL
@@ -266,3 +267,38 @@ def test_the_expansion_is_measured_on_the_pictures_and_noise_of_the_step() -> No
 def test_without_a_certified_block_the_expansion_is_refused(block: Callable[[], torch.nn.Module | None]) -> None:
     with pytest.raises(UserError, match=r"only a certified block .* \(objective.expansion = rest\); saib.form = cert"):
         IECL(host(**SYMMETRIC), block(), ObjectiveSettings(expansion="rest"))
+
+
+# --- the gain of the block in the log ---
+
+
+def sample_block() -> SAIB:
+    torch.manual_seed(1)
+    return SAIB(image_size=16, form="sample", patch=4)
+
+
+@pytest.mark.parametrize("block", [certified_block, sample_block, printed_block])
+def test_the_gain_of_the_block_is_read_and_moves_nothing(block: Callable[[], torch.nn.Module]) -> None:
+    method, given = IECL(host(**SYMMETRIC), block(), ObjectiveSettings()), views()
+    method.step(given, CLOCK)
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    found = method.meters()
+    assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
+    if isinstance(method.saib, CertifiedSAIB):
+        certificate = method.saib.certificate(given.full[1], method._stream(given, CLOCK, 1, 8))
+        exact = certificate.exact_log_det.mean().item() / 768
+    else:  # as one map of the whole batch
+        exact = log_abs_det(method.saib.double(), given.full[1].double(), is_mixing=True).item() / (8 * 768)
+    assert found["iecl/gain_total"].item() == pytest.approx(exact, rel=0.05)
+    assert found["iecl/gain_rest"].item() < found["iecl/gain_total"].item()
+
+
+def test_a_dear_gain_is_left_out_of_most_readings_and_no_block_gains_nothing() -> None:
+    printed, certified = (
+        IECL(host(**SYMMETRIC), block(), ObjectiveSettings()) for block in (printed_block, certified_block)
+    )
+    for method in (printed, certified):
+        method.step(views(), CLOCK)
+    assert [bool(printed.meters(number)) for number in range(5)] == [True, False, False, False, True]
+    assert all(certified.meters(number) for number in range(3))
+    assert IECL(host(**SYMMETRIC)).meters()["iecl/gain_total"].item() == 0

@@ -101,6 +101,13 @@ class Method(nn.Module, ABC):
     def after_step(self, clock: Clock) -> None:
         """Once after each optimiser step: momentum copies, budgets."""
 
+    def meters(self, number: int = 0) -> dict[str, Float[Tensor, ""]]:
+        """Readings that are too dear for every step: asked for when a run reads its meters, right after a step.
+
+        `number` is how many readings came before: what is dear even then can be left out of most.
+        """
+        return {}
+
     def param_groups(self) -> Iterable[ParamGroup]:
         """Trainable parameters by treatment; by default one group."""
         return [ParamGroup("weights", [p for p in self.parameters() if p.requires_grad])]

@@ -19,7 +19,7 @@ from iecl.errors import UserError
 from iecl.estimators import DIVERGENCES, ENTROPIES
 from iecl.losses.orthogonality import orthogonality, restricted_isometry, sigma_min_hinge
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step, Survey
-from iecl.objective.expansion import check_expansion, expansion, mean_of
+from iecl.objective.expansion import block_gain, check_expansion, expansion, mean_of, pictures_to_read, readings_between
 from iecl.objective.settings import ObjectiveSettings
 from iecl.parts.reverse_gradient import reverse_gradient
 from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalise_convolutions
@@ -70,6 +70,7 @@ class IECL(Method):
         """
         super().__init__()
         self.host, self.saib = host, saib
+        self._last: tuple[Views, Clock] | None = None  # what `meters` reads: views of the step that was taken last
         self.settings = settings = settings or ObjectiveSettings()
         is_deaf = "query" not in host.online and settings.saib_gradient in ("cooperative", "adversarial")
         self.side = ("anchor" if is_deaf else "query") if side == "auto" else side
@@ -96,6 +97,7 @@ class IECL(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """The host's losses on the shaped views, and ours."""
+        self._last = (views, clock) if self.saib is not None else None
         with parametrize.cached():  # a normalised kernel is made once and serves every forward pass of the step
             shaped = [self._shape(x, views, clock, number) for number, x in enumerate(views.full[:2])]
             seen = [x.detach() if self.settings.saib_gradient == "entropy" else x for x in shaped]
@@ -194,6 +196,23 @@ class IECL(Method):
         self.host.after_step(clock)
         if self.saib is not None:
             self.saib.after_step()
+
+    def meters(self, number: int = 0) -> dict[str, Float[Tensor, ""]]:
+        """The host's, and what the block adds to the entropy of a picture, in nats per dimension."""
+        nothing = next(self.host.parameters()).new_zeros(())  # what no block adds
+        parts = dict.fromkeys(("total", "rest"), nothing)
+        if self.saib is not None and self._last is not None:
+            if number % readings_between(self.saib):
+                return self.host.meters(number)
+            views, clock = self._last
+            most, seed = pictures_to_read(self.saib), counter.key(clock.seed, "gain", clock.step)
+            gains = [
+                block_gain(self.saib, x[:most], self._stream(views, clock, view, most), seed)
+                for view, x in enumerate(views.full[:2])
+                if self._is_on(view)
+            ]
+            parts = {part: mean_of(gains, part) for part in parts}
+        return {**self.host.meters(number), **{f"iecl/gain_{part}": value for part, value in parts.items()}}
 
     def param_groups(self) -> Iterable[ParamGroup]:
         """The host's groups, and the block with a weight decay of its own."""

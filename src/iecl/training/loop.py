@@ -73,7 +73,7 @@ class Loop:
         self.layout = torch.channels_last if training.channels_last else torch.contiguous_format
         trainee = Trainee(self.method).to(memory_format=self.layout)
         self.trainee, self.optimiser = fabric.setup(trainee, optimiser)
-        self.recorder = Recorder(fabric, self.run, plan, line)
+        self.recorder = Recorder(fabric, self.run, plan, line, self.method)
         self.neighbours = OnlineNeighbours(self.source, plan, fabric.device)
         self.step, self.best = 0, float("-inf")
 

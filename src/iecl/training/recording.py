@@ -14,7 +14,7 @@ from iecl import parallel
 from iecl.console import ProgressLine, duration
 from iecl.errors import TrainingError
 from iecl.meters.embedding import read_embedding
-from iecl.methods.contract import Step
+from iecl.methods.contract import Method, Step
 from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock
 from iecl.training.plan import Plan
@@ -26,8 +26,8 @@ SPEED_STEPS = 100
 class Recorder:
     """Turns steps into rows of metrics.jsonl, loggers and the progress line; stops a run whose loss is not finite."""
 
-    def __init__(self, fabric: Fabric, run: RunDirectory, plan: Plan, line: ProgressLine) -> None:
-        self.fabric, self.run, self.line = fabric, run, line
+    def __init__(self, fabric: Fabric, run: RunDirectory, plan: Plan, line: ProgressLine, method: Method) -> None:
+        self.fabric, self.run, self.line, self.method = fabric, run, line, method
         self.settings, self.rate = plan.training, plan.optimiser.rate
         self._times: deque[float] = deque(maxlen=SPEED_STEPS)
         self._row: dict[str, Any] = {}
@@ -82,6 +82,7 @@ class Recorder:
             anchor = made.projections["anchor"]
             other = made.projections.get("query", made.projections.get("key"))
             readings |= read_embedding(made.features, anchor, anchor if other is None else other)
+            readings |= self.method.meters(clock.step // self.settings.meter_steps)
         names = list(readings)
         values = parallel.average(torch.stack([readings[name].detach().float() for name in names])).tolist()
         row: dict[str, Any] = {"step": clock.step, "epoch": clock.epoch, **dict(zip(names, values, strict=True))}
