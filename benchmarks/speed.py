@@ -17,11 +17,11 @@ PER_CLASS, EPOCHS, BATCH, REPEATS = 205, 3, 256, 3
 """Eight steps in an epoch; the first step of a run is not timed."""
 
 
-def part_of(data: Path, folder: Path) -> Path:
+def part_of(data: Path, folder: Path, per_class: int = PER_CLASS) -> Path:
     """A folder with links to the first pictures of each class."""
     for label in sorted((data / "train").iterdir()):
         (folder / label.name).mkdir(parents=True)
-        for picture in sorted(label.iterdir())[:PER_CLASS]:
+        for picture in sorted(label.iterdir())[:per_class]:
             (folder / label.name / picture.name).symlink_to(picture.absolute())
     return folder
 
@@ -31,7 +31,7 @@ def main(data: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         pictures = part_of(Path(data), Path(scratch) / "pictures")
         common = ["--data", str(pictures), "--backbone", BACKBONE, "--epochs", str(EPOCHS), "--quiet"]
-        common += ["--batch-size", str(BATCH), "--set", "training.loggers=[]", "--set", "training.knn_epochs=0"]
+        common += ["--batch-size", str(BATCH), "--set", "training.loggers=[]", "--set", "training.look_epochs=0"]
         for repeat in range(REPEATS):
             for number, (arm, words) in enumerate(ARMS.items()):
                 out = f"{scratch}/{number}-{repeat}"

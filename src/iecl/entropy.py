@@ -36,6 +36,7 @@ from iecl.meters.jacobian import (
     singular_values,
     stochastic_log_abs_det,
 )
+from iecl.meters.selection import power_law, rank_me
 from iecl.meters.streaming import MOMENTS, SAMPLED, StreamedMoments, StreamedSample
 from iecl.saib.certificate import Certificate
 
@@ -67,8 +68,10 @@ __all__ = [
     "mmd_squared",
     "nearest_divergence",
     "nearest_entropy",
+    "power_law",
     "printed_isotropic_kl",
     "printed_kl",
+    "rank_me",
     "renyi_entropy",
     "singular_range",
     "singular_values",

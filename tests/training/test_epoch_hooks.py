@@ -50,7 +50,7 @@ def power_fails_in_step(step: int, cls: type[Method], monkeypatch: pytest.Monkey
 def pretrain(name: str, out: Path) -> RunDirectory:
     """Two epochs on digits at half their size, with a checkpoint at each step."""
     settings = {"method": CASES[name][1]}
-    quick = ["data.image_size=8", "training.knn_epochs=0", "training.loggers=[]", "training.log_steps=1"]
+    quick = ["data.image_size=8", "training.look_epochs=0", "training.loggers=[]", "training.log_steps=1"]
     quick.append("training.precision=32-true")  # where runs are equal bit for bit
     sets = [*quick, "training.checkpoint_steps=1"]
     iecl.pretrain(

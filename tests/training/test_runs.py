@@ -14,6 +14,7 @@ import torch
 
 import iecl
 from iecl.errors import TrainingError, UserError
+from iecl.meters.selection import CHOOSING, SCORES
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
 
@@ -120,13 +121,24 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_anew(
 def test_the_untrained_network_is_measured_first_and_left_as_it_is(
     picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    sets = [text for text in tiny if "knn_epochs" not in text]
+    sets = [text for text in tiny if "look_epochs" not in text]
     measured = iecl.pretrain(picture_folder, tmp_path / "measured", sets=sets, **RUN)
-    silent = iecl.pretrain(picture_folder, tmp_path / "silent", sets=[*sets, "training.knn_epochs=0"], **RUN)
-    assert measured.metrics[0].keys() == {"step", "epoch", "knn"}
+    silent = iecl.pretrain(picture_folder, tmp_path / "silent", sets=[*sets, "training.look_epochs=0"], **RUN)
+    assert measured.metrics[0].keys() == {"step", "epoch", "knn", *(f"score/{name}" for name in SCORES)}
     assert measured.metrics[0]["step"] == 0
     assert not any("knn" in row for row in silent.metrics)
     assert curve(measured.path) == curve(silent.path)
+
+
+def test_without_labels_a_score_decides_on_the_best_checkpoint(
+    picture_folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "data.labels=none"], **RUN)
+    scores = {row["step"]: row[f"score/{CHOOSING}"] for row in run.metrics if "score/rank_me" in row and row["step"]}
+    assert len(scores) == RUN["epochs"]
+    assert not any("knn" in row for row in run.metrics)
+    best = load_checkpoint(run.path / "checkpoints" / "best.ckpt")
+    assert scores[best["step"]] == best["best"] == max(scores.values())
 
 
 def test_a_signal_ends_the_step_saves_and_leaves(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:

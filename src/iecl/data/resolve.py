@@ -66,7 +66,7 @@ def _for_named(settings: DataSettings) -> DataSettings:
         raise UserError(
             f"{settings.name} knows its labels itself",
             where=f"data.labels = {settings.labels}",
-            do="leave it at auto; training.knn_epochs=0 leaves the labels unused",
+            do="leave it at auto; training.look_epochs=0 leaves the labels unused",
         )
     return replace(
         settings,

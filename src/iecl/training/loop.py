@@ -16,13 +16,14 @@ from iecl.data.batch import Batch
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
 from iecl.errors import Interrupted, TrainingError, UserError
+from iecl.meters.selection import CHOOSING
 from iecl.methods.contract import Method, Step
 from iecl.runs.checkpoint import BROKEN, latest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import load_weights
 from iecl.schedule import Clock, warm_cosine
 from iecl.training.building import batch_per_process, build_method
-from iecl.training.neighbours import OnlineNeighbours
+from iecl.training.fixed_sample import FixedSample
 from iecl.training.optimisers import forget, make_optimiser
 from iecl.training.plan import Plan
 from iecl.training.recording import Recorder, SkippedFiles
@@ -74,7 +75,7 @@ class Loop:
         trainee = Trainee(self.method).to(memory_format=self.layout)
         self.trainee, self.optimiser = fabric.setup(trainee, optimiser)
         self.recorder = Recorder(fabric, self.run, plan, line, self.method)
-        self.neighbours = OnlineNeighbours(self.source, plan, fabric.device)
+        self.sample = FixedSample(self.source, plan, fabric.device)
         self.step, self.best = 0, float("-inf")
 
     def _count_steps(self) -> int:
@@ -99,8 +100,8 @@ class Loop:
         self.restore()
         log.info("%s", self.describe())
         self.recorder.line.begin()
-        if self.step == 0 and self.neighbours.is_possible and self.plan.training.knn_epochs:
-            self._record_accuracy(self.neighbours.untrained(self.method.encoder()), epoch=0)
+        if self.step == 0 and self.sample.is_possible and self.plan.training.look_epochs:
+            self._record_look(self.sample.look_at_untrained(self.method.encoder()), epoch=0)
         with StopFlag() as stop:
             while self.step < self.steps:
                 self._epoch(self.step // self.steps_per_epoch, stop)
@@ -200,7 +201,7 @@ class Loop:
             )
 
     def _end_epoch(self, epoch: int) -> None:
-        """Online kNN, the best checkpoint so far, the last one."""
+        """A look at the fixed sample, the best checkpoint so far, the last one."""
         self.skipped.share()
         score = self._score(epoch)
         is_best = score > self.best
@@ -208,21 +209,21 @@ class Loop:
         self.save(is_best)
 
     def _score(self, epoch: int) -> float:
-        """What `best` means: online kNN where there are labels, else the epoch's mean loss with its sign turned."""
+        """What `best` means: online kNN where there are labels, else a score without; without a look, the loss."""
         training = self.plan.training
-        is_due = training.knn_epochs and ((epoch + 1) % training.knn_epochs == 0 or epoch + 1 == training.epochs)
-        if self.neighbours.is_possible and training.knn_epochs:
-            if not is_due:
-                return float("-inf")
-            accuracy = self.neighbours.accuracy(self.method.encoder())
-            self._record_accuracy(accuracy, epoch)
-            log.info("epoch %d: online kNN %.1f %% (leave-one-out on training images)", epoch + 1, 100 * accuracy)
-            return accuracy
-        rows = [row["loss"] for row in self.run.read_metrics() if row.get("epoch") == epoch and "loss" in row]
-        return -sum(rows) / len(rows) if rows else float("-inf")
+        if not self.sample.is_possible or not training.look_epochs:
+            rows = [row["loss"] for row in self.run.read_metrics() if row.get("epoch") == epoch and "loss" in row]
+            return -sum(rows) / len(rows) if rows else float("-inf")
+        if (epoch + 1) % training.look_epochs and epoch + 1 < training.epochs:
+            return float("-inf")
+        found = self.sample.look(self.method.encoder())
+        self._record_look(found, epoch)
+        if "knn" in found:
+            log.info("epoch %d: online kNN %.1f %% (leave-one-out on training images)", epoch + 1, 100 * found["knn"])
+        return found.get("knn", found[f"score/{CHOOSING}"])
 
-    def _record_accuracy(self, accuracy: float, epoch: int) -> None:
-        row = {"step": self.step, "epoch": epoch, "knn": accuracy}
+    def _record_look(self, found: dict[str, float], epoch: int) -> None:
+        row = {"step": self.step, "epoch": epoch, **found}
         if self.fabric.is_global_zero:
             self.run.append_metrics(row)
             self.recorder.log(row)

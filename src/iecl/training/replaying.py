@@ -36,7 +36,7 @@ def replay(folder: Path | str, step: int, *, quiet: bool = True) -> dict[str, An
     """
     run = RunDirectory.existing(folder)
     plan = plan_from_values(read_toml(run.settings))
-    training = replace(plan.training, devices=1, nodes=1, strategy="auto", loggers=(), knn_epochs=0, log_steps=1)
+    training = replace(plan.training, devices=1, nodes=1, strategy="auto", loggers=(), look_epochs=0, log_steps=1)
     found = _nearest(run, step - 1)
     with tempfile.TemporaryDirectory() as scratch, ProgressLine(quiet) as line:
         copy = RunDirectory.fresh(Path(scratch) / "run")

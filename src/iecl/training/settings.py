@@ -67,7 +67,9 @@ class TrainingSettings:
     channels_last: bool = setting(True, "memory layout in which convolutions are faster on most machines")
     log_steps: int = setting(10, "optimiser steps between two rows of metrics", low=1)
     meter_steps: int = setting(50, "optimiser steps between two readings of the meters", low=1)
-    knn_epochs: int = setting(1, "epochs between two online kNN readings, where there are labels; 0: never", low=0)
+    look_epochs: int = setting(
+        1, "epochs between two looks at a fixed sample: scores, and online kNN where there are labels; 0: never", low=0
+    )
     checkpoint_steps: int = setting(0, "optimiser steps between two checkpoints; 0: one each epoch", low=0)
     loggers: tuple[str, ...] = setting(
         ("tensorboard",), "besides metrics.jsonl", choices=("tensorboard", "csv", "wandb", "mlflow")

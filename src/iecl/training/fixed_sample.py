@@ -1,4 +1,4 @@
-"""Online kNN: how well training images find others of their class, each image left out of its own vote.
+"""A fixed sample of training images, looked at after each epoch: scores without labels, and kNN where there are some.
 
 It never touches a test set, so that looking at it, or choosing a checkpoint by it, spoils no later number.
 """
@@ -13,38 +13,45 @@ from torch import Tensor, nn
 from iecl import counter
 from iecl.data.source import Source
 from iecl.meters.embedding import neighbour_accuracy
+from iecl.meters.selection import SCORES
 from iecl.training.plan import Plan
 from iecl.views.making import make_plain
 from iecl.views.policies import plain_share
 
-MOST_IMAGES = 2048
+MOST_IMAGES, LEAST_IMAGES = 2048, 8
 NEIGHBOURS = 20
 STATISTICS_BATCHES = 2
 
 
-class OnlineNeighbours:
-    """A fixed sample of labelled training images and their kNN accuracy under the encoder of the moment."""
+class FixedSample:
+    """Some training images, those with labels if there are any, and what the encoder of the moment makes of them."""
 
     def __init__(self, source: Source, plan: Plan, device: torch.device) -> None:
-        labelled = torch.from_numpy(source.labels >= 0).nonzero().squeeze(1)
-        order = counter.permutation(counter.key(plan.training.seed, "online neighbours"), len(labelled))
-        self.index = labelled[order[:MOST_IMAGES]]
-        self.source, self.data, self.device = source, plan.data, device
+        labels = torch.from_numpy(source.labels)
+        labelled = (labels >= 0).nonzero().squeeze(1)
+        self.has_classes = len(labelled) > NEIGHBOURS and len(source.classes) > 1
+        chosen = labelled if self.has_classes else torch.arange(len(source))
+        order = counter.permutation(counter.key(plan.training.seed, "online neighbours"), len(chosen))
+        self.index = chosen[order[:MOST_IMAGES]]
+        self.source, self.labels, self.data, self.device = source, labels, plan.data, device
         self.share = plain_share(plan.data.image_size)
-        self.is_possible = len(self.index) > NEIGHBOURS and len(source.classes) > 1
+        self.is_possible = len(self.index) >= LEAST_IMAGES
 
     @torch.no_grad()
-    def accuracy(self, encoder: nn.Module) -> float:
-        """Share of the sample whose neighbours vote for their class."""
+    def look(self, encoder: nn.Module) -> dict[str, float]:
+        """Scores of the features; with classes also the share whose neighbours vote for theirs, each left out of it."""
         was_training = encoder.training
         encoder.eval()
         parts = [(encoder(x).float().cpu(), labels) for x, labels in self._pictures()]
         encoder.train(was_training)
         features, labels = (torch.cat(part) for part in zip(*parts, strict=True))
-        return neighbour_accuracy(features, labels, k=min(NEIGHBOURS, len(features) - 1)).item()
+        found = {f"score/{name}": score(features).item() for name, score in SCORES.items()}
+        if self.has_classes:
+            found["knn"] = neighbour_accuracy(features, labels, k=min(NEIGHBOURS, len(features) - 1)).item()
+        return found
 
     @torch.no_grad()
-    def untrained(self, encoder: nn.Module) -> float:
+    def look_at_untrained(self, encoder: nn.Module) -> dict[str, float]:
         """What the encoder reaches before its first step, once its batch norms have seen some pictures.
 
         A run that ends below it has unlearnt. The encoder itself is left as it is.
@@ -52,7 +59,7 @@ class OnlineNeighbours:
         copy = deepcopy(encoder).train()
         for x, _ in islice(self._pictures(), STATISTICS_BATCHES):
             copy(x)
-        return self.accuracy(copy)
+        return self.look(copy)
 
     def _pictures(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Plain views of the sample and their labels, batch by batch."""
@@ -62,4 +69,4 @@ class OnlineNeighbours:
             good[[row for row, _ in pixels.bad]] = False
             images, sizes = pixels.images[good].to(self.device), pixels.sizes[good].to(self.device)
             x = make_plain(images, sizes, self.data.image_size, self.data.mean, self.data.std, self.share)
-            yield x, torch.from_numpy(self.source.labels)[index][good]
+            yield x, self.labels[index][good]
