@@ -5,7 +5,7 @@
 Short trainings on a part of CIFAR-10, good ones and ones that go wrong. After each epoch a run scores the features of a
 fixed sample of its training images and, since these have labels, measures their kNN (each image left out of its own
 vote). A score is worth something if it orders the epochs of a run as kNN does (Spearman), and if the epoch it likes
-best is not far below the best one (regret, in points). `loss` is minus the epoch's mean loss, `last` the epoch's number.
+best is not far below the best one (regret, in points). `loss` is minus an epoch's mean loss, `last` its number.
 """
 
 import sys

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from iecl import entropy
-    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, load, pretrain, verify
+    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, inspect, load, pretrain, verify
     from iecl.errors import UserError
     from iecl.objective.attaching import attach_block
     from iecl.objective.wrapper import IECL
@@ -25,6 +25,7 @@ _HOMES = {
     "embed": "iecl.api",
     "export": "iecl.api",
     "extend": "iecl.api",
+    "inspect": "iecl.api",
     "load": "iecl.api",
     "verify": "iecl.api",
     "UserError": "iecl.errors",
@@ -50,6 +51,7 @@ __all__ = [
     "evaluate_all",
     "export",
     "extend",
+    "inspect",
     "load",
     "pretrain",
     "verify",

@@ -302,6 +302,13 @@ def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", overw
     return write(run, Path(out), checkpoint, overwrite=overwrite)
 
 
+def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
+    """Follow entropy from pictures through block and encoder to embeddings: see `iecl.inspecting.report.inspect`."""
+    from iecl.inspecting.report import inspect as look
+
+    return look(model, data, **options)
+
+
 def verify(path: str | Path) -> dict[str, Any]:
     """Check that a file of weights, or a run's, gives the features it carries, and that somebody trained it."""
     from iecl.exporting.verifying import verify as check

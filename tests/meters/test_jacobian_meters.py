@@ -186,3 +186,18 @@ def test_destroyed_directions_lower_the_rank_and_are_left_out() -> None:
 def test_the_meters_are_reached_by_one_name() -> None:
     assert iecl.entropy.log_volume is log_volume
     assert {name for name in iecl.entropy.__all__ if not hasattr(iecl.entropy, name)} == set()
+
+
+def test_in_32_bits_many_steps_stay_within_the_spectrum() -> None:
+    # Singular values between 1.07 and 2.5, as a trained block has them: one Gram-Schmidt pass gave 0 and 7 here.
+    turn = torch.linalg.qr(draw(200, 200, seed=3)).Q
+    matrix = (turn * torch.linspace(1.07, 2.5, 200).double() @ turn.T).float()
+    found = singular_range(lambda x: x @ matrix, torch.zeros(4, 200), steps=60)
+    assert found.smallest.min().item() == pytest.approx(1.07, abs=0.01)
+    assert found.largest.max().item() == pytest.approx(2.5, abs=0.01)
+
+
+def test_a_start_that_sees_everything_at_once_adds_no_value_of_its_own() -> None:
+    found = singular_range(lambda x: 3 * x, torch.zeros(2, 50), steps=10)
+    assert found.smallest.tolist() == pytest.approx([3.0, 3.0])
+    assert found.largest.tolist() == pytest.approx([3.0, 3.0])

@@ -17,6 +17,7 @@ VERBS = {
     "compare": "hold results against each other: protocols, intervals, noise",
     "embed": "write one feature vector per image",
     "export": "write a backbone as safetensors",
+    "inspect": "follow entropy through block and encoder: where is it made, where is it lost?",
     "verify": "check that a file of weights does what it did when it was written",
     "views": "draw the views of a training image again, exactly",
     "replay": "take one training step again and look at every layer",

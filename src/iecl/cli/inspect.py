@@ -1,0 +1,48 @@
+"""`iecl inspect MODEL --data ...`."""
+
+import argparse
+from typing import Any
+
+from iecl.cli.command import say
+from iecl.console import plain_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A model, pictures, and where the report goes."""
+    parser.add_argument("model", help="run directory, or a file of weights")
+    parser.add_argument("--data", help="folder of images or a data set; default: that of the run")
+    parser.add_argument("--images", type=int, default=256, help="how many to look at; default: 256")
+    parser.add_argument(
+        "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
+    )
+    parser.add_argument("--backbone", default="", help="what a file from elsewhere is")
+    parser.add_argument("--image-size", type=int, default=0, help="side of a view for such a file")
+    parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
+    parser.add_argument("--out", help="folder for the report; default: RUN/inspection")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Say what was found, stage by stage."""
+    from iecl import api
+
+    names = ("images", "checkpoint", "backbone", "image_size", "layout", "out", "quiet")
+    result = api.inspect(args.model, args.data, **{name: getattr(args, name) for name in names})
+    say(args, f"weights: {result['weights']}", "")
+    say(args, plain_table(HEAD, [_row(stage) for stage in result["layers"]]), "")
+    say(args, *result["findings"], f"verdict of the run: {result['verdict']}", f"written: {', '.join(result['files'])}")
+    return result
+
+
+HEAD = ("stage", "numbers", "entropy", "of views", "behind the block", "distance of views")
+
+
+def _row(stage: dict[str, Any]) -> list[str]:
+    block = stage["block_entropy"]
+    return [
+        stage["name"],
+        f"{stage['units']:,}",
+        f"{stage['entropy']:.2f}",
+        f"{stage['view_entropy']:.2f}",
+        "" if block is None else f"{block:.2f}",
+        f"{stage['view_distance']:.2f}",
+    ]

@@ -1,0 +1,112 @@
+"""Entropy through the layers of an encoder: how many directions pictures differ in, after each stage.
+
+Layers differ in their number of units, and an entropy of their activations would depend on it. The spectrum of the Gram
+matrix of n pictures does not: its entropy lies between 0 and log(n - 1) at every layer, and can be followed.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from iecl.meters.embedding import effective_rank
+
+CHUNK = 64
+"""Pictures in one forward pass; the activations of all are kept, in 16 bits."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the encoder, from its input (`pictures`) to its output (`features`)."""
+
+    name: str
+    units: int
+    """Numbers that it holds of a picture."""
+    entropy: float
+    """Log of the effective rank of n plain pictures, in nats."""
+    view_entropy: float
+    """The same of n query views, as training shows them."""
+    block_entropy: float | None
+    """The same of these views behind the block; None without one."""
+    view_distance: float
+    """Squared distance of two views of a picture over that of views of different pictures: 0 invariant, 1 unrelated."""
+
+
+def report_layers(
+    encoder: nn.Module,
+    plain: Float[Tensor, "n 3 h w"],
+    views: tuple[Float[Tensor, "n 3 h w"], Float[Tensor, "n 3 h w"]],
+    shaped: Float[Tensor, "n 3 h w"] | None,
+) -> list[Stage]:
+    """Measure every stage on plain pictures, on two views of each, and on the second view behind the block."""
+    of_plain, of_anchor, of_query = (_activations(encoder, x) for x in (plain, *views))
+    of_shaped = None if shaped is None else _activations(encoder, shaped)
+    return [
+        Stage(
+            name,
+            of_plain[name].shape[1],
+            _entropy(of_plain[name]),
+            _entropy(of_query[name]),
+            None if of_shaped is None else _entropy(of_shaped[name]),
+            _view_distance(of_anchor[name], of_query[name] if of_shaped is None else of_shaped[name]),
+        )
+        for name in of_plain
+    ]
+
+
+def stages_of(encoder: nn.Module) -> dict[str, nn.Module]:
+    """The children that compute something, in order: those with a weight that is more than a scale or a shift."""
+    return {
+        name: child for name, child in encoder.named_children() if any(weight.ndim > 1 for weight in child.parameters())
+    }
+
+
+@torch.no_grad()
+def _activations(encoder: nn.Module, x: Float[Tensor, "n 3 h w"]) -> dict[str, Float[Tensor, "n units"]]:
+    """What each stage makes of the pictures, in the order of the network: the pictures first, the output last."""
+    parts: dict[str, list[Tensor]] = {"pictures": []}
+    for some in torch.split(x, CHUNK):
+        parts["pictures"].append(_unit(some))
+        with _watched(encoder, parts):
+            parts.setdefault("features", [])
+            made = encoder(some)
+        parts["features"].append(_unit(made))
+    parts["features"] = parts.pop("features")  # last, however it was found
+    return {name: torch.cat(own) for name, own in parts.items()}
+
+
+@contextmanager
+def _watched(encoder: nn.Module, parts: dict[str, list[Tensor]]) -> Iterator[None]:
+    def keep(name: str) -> object:
+        return lambda module, inputs, output: parts.setdefault(name, []).append(_unit(output))
+
+    hooks = [child.register_forward_hook(keep(name)) for name, child in stages_of(encoder).items()]  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _unit(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n units"]:
+    """Rows of length 1, in 16 bits: those of a wide layer fill the memory otherwise."""
+    return normalize(x.flatten(1).float(), dim=1).half()
+
+
+def _entropy(rows: Float[Tensor, "n units"]) -> float:
+    return effective_rank(rows.float()).log().item()
+
+
+def _view_distance(anchor: Float[Tensor, "n units"], query: Float[Tensor, "n units"]) -> float:
+    """Mean squared distance of pairs over that of all others, of rows about the common mean, on the unit sphere."""
+    mean = torch.cat([anchor, query]).float().mean(0)
+    a, b = (normalize(rows.float() - mean, dim=1) for rows in (anchor, query))
+    cosine = a @ b.T
+    n = len(cosine)
+    same = cosine.diagonal().mean()
+    other = (cosine.sum() - cosine.diagonal().sum()) / (n * (n - 1))
+    return ((1 - same) / (1 - other).clamp_min(1e-6)).item()
