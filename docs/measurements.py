@@ -70,6 +70,27 @@ def entropy_part(name: str) -> str:
     return "\n\n".join([*counts, body, made_on(found)]) + "\n"
 
 
+def selection_part() -> str:
+    """What each score that needs no label is worth, by arm and over all of them."""
+    found = loaded("selection")
+    rows = [row for row in found.get("rows", []) if "scores" in row]
+    if not rows:
+        return "No measurement is recorded.\n"
+    names = list(rows[0]["scores"])
+    parts = []
+    for title, key in (
+        ("rank correlation with kNN over epochs", "correlation"),
+        ("points lost by its choice", "regret"),
+    ):
+        body = []
+        for arm in [*dict.fromkeys(row["arm"] for row in rows), "all"]:
+            own = [row for row in rows if arm in (row["arm"], "all")]
+            cells = [[row["scores"][name][key] for row in own] for name in names]
+            body.append([arm, str(len(own)), *(f"{mean(cell):.2f}" for cell in cells)])
+        parts.append(table([title, "runs", *(name.replace("_", " ") for name in names)], body))
+    return "\n\n".join([*parts, made_on(found)]) + "\n"
+
+
 def loaded(name: str) -> dict[str, Any]:
     """The results of one study, or nothing."""
     found = sorted((RESULTS / name).glob("*.json"))
