@@ -24,7 +24,7 @@ from iecl.evaluation.features import Features
 from iecl.evaluation.linear import Linear, LinearSettings, linear
 from iecl.evaluation.model import load_model
 
-TRAIN, TEST, SEEDS = 300, 1_000, (0, 1, 2)
+TRAIN, TEST, SEEDS = 2_000, 2_000, (0, 1, 2)
 DIVISIONS, LARGEST_TRAIN, LARGEST_TEST = 4, 2_000, 8_000
 
 
