@@ -1,6 +1,7 @@
 """The linear probe: the steps that were promised, and the optimum that scikit-learn finds."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -215,3 +216,40 @@ def test_a_sweep_counts_the_epochs_of_both_rounds() -> None:
     told: list[tuple[int, int]] = []
     linear(data, data, LinearSettings(mode="sweep", epochs=2), progress=lambda done, total: told.append((done, total)))
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize("stop", [0, 1, 5])
+def test_a_probe_with_features_of_its_own_goes_on_after_a_break(tmp_path: Path, stop: int) -> None:
+    train, test = clouds(60, seed=13, spread=2.0), clouds(60, seed=14, spread=2.0)
+    settings = LinearSettings(epochs=6)
+
+    def of_epoch(epoch: int) -> Features:
+        return replace(train, values=train.values * (1 + 0.1 * epoch))
+
+    def broken(epoch: int) -> Features:
+        if epoch == stop:
+            raise KeyboardInterrupt
+        return of_epoch(epoch)
+
+    whole = linear(train, test, settings, of_epoch=of_epoch)
+    with pytest.raises(KeyboardInterrupt):
+        linear(train, test, settings, of_epoch=broken, folder=tmp_path / "work")
+    asked: list[int] = []
+    resumed = linear(
+        train, test, settings, of_epoch=lambda epoch: asked.append(epoch) or of_epoch(epoch), folder=tmp_path / "work"
+    )
+    assert asked == list(range(stop, 6))
+    assert resumed == whole
+    finished = linear(train, test, settings, of_epoch=of_epoch, folder=tmp_path / "work")
+    assert finished == whole
+
+
+def test_the_literal_probe_of_a_run_leaves_its_checkpoints_where_it_is_told_to(
+    made_run: MadeRun, tmp_path: Path
+) -> None:
+    bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
+    bench.work = tmp_path / "work"
+    Linear(LinearSettings(mode="literal", epochs=2)).measure(bench)
+    (kept,) = bench.work.iterdir()
+    assert kept.name.startswith("linear-")
+    assert (kept / "last.ckpt").exists()

@@ -1,7 +1,9 @@
 """What every evaluation stands on: a model, pictures to measure it with, a device, and a place for work in progress."""
 
+import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,14 @@ class Bench:
         """Whether the data come with test pictures; otherwise a fixed part of a folder takes their place."""
         folder = folder_of(self.data.name)
         return folder is None or "test" in splits(folder)
+
+    def place(self, name: str, *what: Any) -> Path | None:
+        """Where a long evaluation keeps its checkpoints: other settings, weights or pictures have another place."""
+        if self.work is None:
+            return None
+        model = self.model
+        text = json.dumps([*what, model.proof, model.image_size, *model.mean, *model.std, self.data.canvas])
+        return self.work / f"{name}-{blake2b(text.encode(), digest_size=8).hexdigest()}"
 
     def open(self, split: str) -> Source:
         """The pictures of a split."""

@@ -1,13 +1,10 @@
 """Fine-tuning: the whole network with a fresh linear head learns from labels; the last epoch is reported."""
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -130,16 +127,8 @@ class Course:
             rows, momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True, foreach=True
         )
         self.epoch = 0
-        self.folder = self._folder()
-
-    def _folder(self) -> Path | None:
-        """Where this very course keeps its checkpoints: other settings, weights or pictures have another place."""
-        if self.bench.work is None:
-            return None
-        model, data = self.bench.model, self.bench.data
-        what = [as_values(self.settings), model.proof, model.image_size, *model.mean, *model.std, data.canvas]
-        text = json.dumps([*what, self.lesson.chosen, self.lesson.loader.source.labels.tolist()])
-        return self.bench.work / f"finetune-{blake2b(text.encode(), digest_size=8).hexdigest()}"
+        labels = lesson.loader.source.labels.tolist()
+        self.folder = bench.place("finetune", as_values(settings), lesson.chosen, labels)
 
     def restore(self) -> None:
         """Go on after the newest checkpoint of this course, if there is one."""

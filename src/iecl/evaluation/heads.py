@@ -1,7 +1,9 @@
 """Linear classifiers trained side by side: the same features in the same order, one learning rate for each."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -11,8 +13,10 @@ from torch import Tensor
 from iecl import counter
 from iecl.evaluation.contract import first_right, ranked_hits
 from iecl.evaluation.features import Features
+from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
 from iecl.schedule import Clock, warm_cosine
 
+log = logging.getLogger("iecl.evaluation")
 _CELLS = 2**23  # scores that are held at once
 FeaturesOfEpoch = Callable[[int], Features]
 Progress = Callable[[int, int], None]
@@ -96,17 +100,48 @@ class Reading:
 
 
 def train_heads(
-    heads: Heads, of_epoch: FeaturesOfEpoch, rates: Sequence[float], how: Schooling, progress: Progress | None = None
+    heads: Heads,
+    of_epoch: FeaturesOfEpoch,
+    rates: Sequence[float],
+    how: Schooling,
+    progress: Progress | None = None,
+    folder: Path | None = None,
 ) -> Features:
-    """Train each head with its own rate; returns the features of the last epoch."""
+    """Train each head with its own rate; returns the features of the last epoch.
+
+    With a `folder` a checkpoint is kept there after each epoch, and the training goes on from it after a break.
+    """
     velocities = Heads(torch.zeros_like(heads.weight), torch.zeros_like(heads.bias))
     peaks = torch.tensor(rates, device=heads.bias.device)
-    for epoch in range(how.epochs):
+    first = _restore(heads, velocities, folder)
+    seen = of_epoch(how.epochs - 1) if first == how.epochs else None
+    for epoch in range(first, how.epochs):
         seen = of_epoch(epoch)
         _pass(heads, velocities, seen, epoch, peaks, how)
+        _save(heads, velocities, epoch + 1, folder)
         if progress is not None:
             progress(epoch + 1, how.epochs)
+    assert seen is not None
     return seen
+
+
+def _restore(heads: Heads, velocities: Heads, folder: Path | None) -> int:
+    """Take over the newest checkpoint, if there is one; returns how many epochs are done."""
+    state = latest_checkpoint(folder) if folder is not None and folder.is_dir() else None
+    if state is None:
+        return 0
+    for name, some in (("heads", heads), ("velocities", velocities)):
+        for key, tensor in vars(some).items():
+            tensor.copy_(state[name][key])
+    done: int = state["step"]
+    log.info("the linear probe goes on after epoch %d", done)
+    return done
+
+
+def _save(heads: Heads, velocities: Heads, done: int, folder: Path | None) -> None:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_checkpoint(folder, {"step": done, "heads": dict(vars(heads)), "velocities": dict(vars(velocities))})
 
 
 def _pass(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -16,7 +17,7 @@ from iecl.evaluation.features import Features, refuse_one_class
 from iecl.evaluation.heads import FeaturesOfEpoch, Heads, Progress, train_heads
 from iecl.evaluation.logistic import Optimum, optimum
 from iecl.evaluation.splits import hashes_of, held_out, names_of
-from iecl.settings import setting
+from iecl.settings import as_values, setting
 
 STEPS_PER_EPOCH = 20
 """Least number of steps in an epoch of a sweep: with fewer, SGD on few pictures stops far from the optimum."""
@@ -89,6 +90,7 @@ def linear(
     hashes: Int64[Tensor, " n"] | None = None,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
+    folder: Path | None = None,
 ) -> LinearResult:
     """Train a linear classifier on one set of features and test it on another.
 
@@ -100,6 +102,7 @@ def linear(
         hashes: a number for each labelled row of `train` that decides which ones are held out; None: its index.
         device: where to train.
         progress: is told how many epochs are done, of how many.
+        folder: with `of_epoch`, whose features are dear: where a checkpoint of each epoch is kept, to go on from.
 
     Raises:
         UserError: labels are missing, there is only one class, a feature is not finite, or nothing can be held out.
@@ -119,7 +122,8 @@ def linear(
         assert parts is not None
         chosen, held = probe.choose(parts, progress)
         rates = [chosen, settings.rate]
-    seen, heads = probe.fit(_then(of_epoch, lambda some: some.labelled("train")), rates, progress, is_second=bool(held))
+    own = _then(of_epoch, lambda some: some.labelled("train"))
+    seen, heads = probe.fit(own, rates, progress, is_second=bool(held), folder=folder)
     readings = heads.readings(test)
     best = optimum(train, test, parts, classes) if settings.reference and parts is not None else None
     return LinearResult(
@@ -197,12 +201,20 @@ class _Probe:
         return rates[best], {f"{rate:g}": reading.top1 for rate, reading in zip(rates, readings, strict=True)}
 
     def fit(
-        self, of_epoch: FeaturesOfEpoch | None, rates: list[float], progress: Progress | None, *, is_second: bool
+        self,
+        of_epoch: FeaturesOfEpoch | None,
+        rates: list[float],
+        progress: Progress | None,
+        *,
+        is_second: bool,
+        folder: Path | None,
     ) -> tuple[Features, Heads]:
         """Heads trained on all rows with these rates, and the features of the last epoch."""
         heads = self._empty(len(rates))
         told = _half(progress, self.settings.epochs, first=False) if is_second else progress
-        return train_heads(heads, of_epoch or (lambda _: self.train), rates, self.settings, told), heads
+        if of_epoch is None:
+            return train_heads(heads, lambda _: self.train, rates, self.settings, told), heads
+        return train_heads(heads, of_epoch, rates, self.settings, told, folder), heads
 
     def _empty(self, heads: int) -> Heads:
         return Heads.empty(heads, self.classes, self.train.values.shape[1], self.device)
@@ -246,6 +258,7 @@ class Linear(Evaluation):
             hashes=hashes_of(names_of(bench.train_pictures, train.index)),
             device=bench.device,
             progress=bench.line.count("epoch"),
+            folder=bench.place("linear", as_values(self.settings), train.index.tolist(), train.labels.tolist()),
         )
         values = accuracies(result.top1, result.top5, bench.counts["classes"])
         details = _details(result, self.settings)
