@@ -32,7 +32,7 @@ class Example:
         ({"count": 2.5}, "x.count is 2.5, it must be a whole number (here)"),
         ({"count": True}, "x.count is True, it must be a whole number (here)"),
         ({"is_on": 1}, "x.is_on is 1, it must be true or false (here)"),
-        ({"names": "a"}, "x.names is 'a', it must be a list, as in [1, 2] (here)"),
+        ({"names": "a"}, "x.names is 'a', it must be a list in brackets (here)"),
         ({"keep": "a"}, "x.keep is 'a', it must be a number, or a table with start, end and shape (here)"),
         ({"keep": {"strat": 1.0}}, "[x.keep] has no setting 'strat' (here); did you mean start?"),
     ],

@@ -16,7 +16,7 @@ from iecl.errors import UserError, did_you_mean
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
-WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a list, as in [1, 2]"}
+WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a list in brackets"}
 """Types as a message calls them."""
 
 

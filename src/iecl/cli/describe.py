@@ -53,8 +53,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         return _describe_weights(args, path)
     if path.exists():
         raise UserError(f"{path} is not a run directory: it has no settings.toml", where="iecl describe")
-    options = [*recipes, *METHODS]
-    raise UserError(f"no run, recipe or method is called {args.name!r}", do=did_you_mean(args.name, options))
+    guess = did_you_mean(args.name, [*recipes, *METHODS])
+    do = guess if guess.startswith("did you mean") else "see: iecl list recipes, iecl list methods"
+    raise UserError(f"no run, recipe or method is called {args.name!r}", do=do)
 
 
 def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def inspect(
 
 
 def _folder(target: Path | str, out: Path | str | None) -> Path:
-    if out is None and not Path(target).is_dir():
+    if out is None and Path(target).is_file():
         raise UserError(f"where is the report on {target} to go?", where="--out", do="name a folder")
     folder = RunDirectory(target).path / "inspection" if out is None else Path(out)
     if folder.exists() and not folder.is_dir():

@@ -104,10 +104,10 @@ def _count(images: int, there: int, block: nn.Module | None) -> int:
     """How many pictures to look at: the batch form of the printed block takes its own number and no other."""
     wanted = block.batch if isinstance(block, SAIB) and block.form == "batch" else min(images, there)
     if wanted < LEAST_IMAGES or wanted > there:
+        few = min(wanted, there)
         raise UserError(
-            f"{there} pictures are too few to look at: it takes {max(wanted, LEAST_IMAGES)}",
-            where="--data, --images",
-            do="name a folder with more of them",
+            f"{few} pictures are too few to look at: it takes {max(wanted, LEAST_IMAGES)}",
+            where="--images" if images < LEAST_IMAGES else "--data",
         )
     return wanted
 
