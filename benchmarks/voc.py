@@ -2,6 +2,7 @@
 
     python -m benchmarks.voc VOCDIR overfit      # 16 pictures, trained on and measured with
     python -m benchmarks.voc VOCDIR small        # the lists train and val, a few epochs
+    python -m benchmarks.voc                     # draw the curves anew
 
 Both start from a small ResNet that was never trained: they show that the code learns and measures, nothing about
 pretraining. Pictures, channels and numbers of regions are small and rates high, so that one core is enough; the printed
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.result import write
+from benchmarks.result import RESULTS, write
 from iecl.backbones.making import make_backbone
 from iecl.console import ProgressLine
 from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
@@ -29,6 +30,7 @@ from iecl.runs.weights import save_weights
 from iecl.settings import as_values
 
 FEW = 16
+FIGURE = Path(__file__).parent.parent / "docs" / "images" / "voc.svg"
 BACKBONES = {
     ("overfit", "detection"): "resnet18",
     ("overfit", "segmentation"): "resnet10-w32",  # its own stride is 8, and its first layers see every pixel
@@ -137,6 +139,26 @@ def measured(name: str, evaluation: Any, weights: Path, data: Path, work: Path) 
     }
 
 
+def draw() -> None:
+    """The loss of each epoch of every training on record, and what it reached."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(QUESTIONS), figsize=(10, 4), layout="constrained")
+    for axis, arm in zip(axes, QUESTIONS, strict=True):
+        for file in (RESULTS / f"voc_{arm}").glob("*.json"):
+            for name, row in json.loads(file.read_text(encoding="utf-8"))["found"].items():
+                number = "ap50_voc12" if name == "detection" else "miou"
+                axis.plot(row["curve"]["loss"], label=f"{name}: {number} {100 * row[number]:.1f} %")
+        axis.set(title={"overfit": "16 pictures by heart", "small": "260 pictures, from scratch"}[arm], xlabel="epoch")
+        axis.set_yscale("log")
+        axis.legend()
+    axes[0].set_ylabel("training loss")
+    figure.savefig(FIGURE, metadata={"Date": None})
+
+
 def main(source: Path, arm: str, only: list[str], work: Path | None = None) -> None:
     """Run one arm and write what it found; `only`: detection or segmentation alone, merged into what is there."""
     with tempfile.TemporaryDirectory() as made:
@@ -144,8 +166,7 @@ def main(source: Path, arm: str, only: list[str], work: Path | None = None) -> N
         for name in only or list(ARMS[arm]):
             weights = untrained(Path(made), BACKBONES[arm, name])
             row = measured(name, ARMS[arm][name], weights, data, work or Path(made))
-            path = Path(__file__).parent / "results" / f"voc_{arm}"
-            known = [json.loads(file.read_text(encoding="utf-8")) for file in path.glob("*.json")]
+            known = [json.loads(file.read_text(encoding="utf-8")) for file in (RESULTS / f"voc_{arm}").glob("*.json")]
             others = {key: value for one in known for key, value in one["found"].items() if key != name}
             write(f"voc_{arm}", QUESTIONS[arm], {"found": others | {name: row}})
             print(name, {key: round(value, 4) for key, value in row.items() if isinstance(value, float)})
@@ -155,4 +176,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     kept = next((Path(word.removeprefix("--work=")) for word in sys.argv if word.startswith("--work=")), None)
     words = [word for word in sys.argv[1:] if not word.startswith("--work=")]
-    main(Path(words[0]), words[1], words[2:], kept)
+    if words:
+        main(Path(words[0]), words[1], words[2:], kept)
+    draw()

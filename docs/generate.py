@@ -10,7 +10,7 @@ from dataclasses import Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from measurements import RESULTS, benchmarks_page, entropy_part, made_on, measured_part, selection_part, table
+from measurements import RESULTS, benchmarks_page, entropy_part, made_on, measured_part, selection_part, table, voc_part
 
 import iecl
 from iecl.backbones import BACKBONES
@@ -244,5 +244,6 @@ if __name__ == "__main__":
         (OUT / f"measured-{name}.md").write_text(measured_part(name), encoding="utf-8")
     for name in ("printed_block", "certificate", "preservation", "entropy_cost", "gain_cost"):
         (OUT / f"{name.replace('_', '-')}.md").write_text(entropy_part(name), encoding="utf-8")
+    (OUT / "voc.md").write_text(voc_part(), encoding="utf-8")
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title

@@ -91,6 +91,21 @@ def selection_part() -> str:
     return "\n\n".join([*parts, made_on(found)]) + "\n"
 
 
+def voc_part() -> str:
+    """What the small trainings on VOC reached, each with its protocol."""
+    rows, made = [], ""
+    for name in ("voc_overfit", "voc_small"):
+        found = loaded(name)
+        made = made_on(found) if found else made
+        for row in found.get("found", {}).values():
+            values = [
+                f"{key.replace('_', ' ')} {100 * value:.1f} %" for key, value in row.items() if type(value) is float
+            ]
+            counts = f"{row['n_train']} / {row['n_test']}"
+            rows.append([name.removeprefix("voc_"), f"`{row['protocol_id']}`", counts, ", ".join(values)])
+    return f"{table(['', 'protocol', 'trained on / tested on', 'reached'], rows)}\n\n{made}\n"
+
+
 def loaded(name: str) -> dict[str, Any]:
     """The results of one study, or nothing."""
     found = sorted((RESULTS / name).glob("*.json"))
