@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from iecl import entropy
-    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, load, pretrain, verify
+    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, load, plan, pretrain, verify
     from iecl.errors import UserError
     from iecl.objective.attaching import attach_block
     from iecl.objective.wrapper import IECL
@@ -26,6 +26,7 @@ _HOMES = {
     "export": "iecl.api",
     "extend": "iecl.api",
     "load": "iecl.api",
+    "plan": "iecl.api",
     "verify": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.objective.wrapper",
@@ -51,6 +52,7 @@ __all__ = [
     "export",
     "extend",
     "load",
+    "plan",
     "pretrain",
     "verify",
 ]

@@ -104,6 +104,24 @@ def pretrain(
     """
     from iecl.settings import merge
 
+    quiet = quiet or rank_at_start() > 0
+    with log_to_terminal(quiet):
+        given = merge(_flags(data, backbone, epochs, batch_size, seed), settings or {})
+        if resume:
+            if start_from:
+                raise UserError("a resumed run has its weights already", where="--from", do="leave --from out")
+            plan, run = _plan_to_resume(out, method, recipe, given, sets)
+            return _start(plan, run, quiet, {"kind": "resume"})
+        if start_from:
+            return _start_from(str(start_from), backbone, (out, method, recipe, given, sets, overwrite), quiet)
+        plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
+        return _start(plan, run, quiet, {"kind": "start"})
+
+
+def _flags(
+    data: str | Path, backbone: str, epochs: int | None, batch_size: int | None, seed: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """What was given of the settings that nearly every run has, by section."""
     flags: dict[str, dict[str, Any]] = {}
     for section, key, value in (
         ("data", "name", str(data) if data else None),
@@ -114,18 +132,56 @@ def pretrain(
     ):
         if value is not None:
             flags.setdefault(section, {})[key] = value
-    quiet = quiet or rank_at_start() > 0
-    with log_to_terminal(quiet):
-        given = merge(flags, settings or {})
-        if resume:
-            if start_from:
-                raise UserError("a resumed run has its weights already", where="--from", do="leave --from out")
-            plan, run = _plan_to_resume(out, method, recipe, given, sets)
-            return _start(plan, run, quiet, {"kind": "resume"})
-        if start_from:
-            return _start_from(str(start_from), backbone, (out, method, recipe, given, sets, overwrite), quiet)
-        plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
-        return _start(plan, run, quiet, {"kind": "start"})
+    return flags
+
+
+def plan(
+    data: str | Path = "",
+    *,
+    method: str = "",
+    backbone: str = "",
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    recipe: str = "",
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    sets: Iterable[str] = (),
+    out: str | Path = "",
+    seconds: float = 20.0,
+    quiet: bool = True,
+) -> dict[str, Any]:
+    """Try a few training steps and foretell what a run will take: memory by batch size, time, disk.
+
+    Args:
+        data: this and all that follows down to `sets`: as for `pretrain`.
+        method: a name from `iecl list methods`.
+        backbone: a name from `iecl list backbones`.
+        epochs: passes over the data.
+        batch_size: images in a loss, over all processes.
+        recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
+        settings: further settings by section.
+        sets: the same as text.
+        out: the run directory of a run to come: it keeps the forecast, and the run ends by comparing it with the truth.
+        seconds: how long to try; starting torch and opening pictures come on top.
+        quiet: show no progress.
+    """
+    from iecl.data.resolve import resolve_data
+    from iecl.runs.directory import write_json
+    from iecl.settings import merge
+    from iecl.training.plan import make_plan, with_data
+    from iecl.training.planning import foretell
+
+    given = merge(_flags(data, backbone, epochs, batch_size), settings or {})
+    resolved = make_plan(method=method, recipe=recipe, flags=given, sets=sets)
+    run = RunDirectory.fresh(out) if out else None  # what it refuses, it refuses before any work is done
+    try:
+        resolved = with_data(resolved, resolve_data(resolved.data))
+        made = foretell(resolved, seconds, quiet=quiet)
+        if run is not None:
+            write_json(run.plan, made)
+    finally:
+        if run is not None:
+            run.discard()  # the folder stays only for what is in it
+    return made if run is None else made | {"file": str(run.plan)}
 
 
 def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Run:
