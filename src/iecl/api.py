@@ -351,18 +351,24 @@ def embed(
     return write(model, str(data), Path(out), checkpoint=checkpoint, overwrite=overwrite, quiet=quiet)
 
 
-def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", overwrite: bool = False) -> dict[str, Any]:
-    """Write the backbone of a run as safetensors with plain names, and prove that it loads."""
+def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", **options: Any) -> dict[str, Any]:
+    """Write a backbone for another program, and prove that it loads: see `iecl.exporting.weights.export`.
+
+    `form` is safetensors, torchvision, timm, detectron2 or onnx; by default what the file's name suggests.
+    """
     from iecl.exporting.weights import export as write
 
-    return write(run, Path(out), checkpoint, overwrite=overwrite)
+    return write(run, Path(out), checkpoint, **options)
 
 
-def verify(path: str | Path) -> dict[str, Any]:
-    """Check that a file of weights, or a run's, gives the features it carries, and that somebody trained it."""
+def verify(path: str | Path, **options: Any) -> dict[str, Any]:
+    """Check that a file of weights, or a run's, gives the features it carries, and that somebody trained it.
+
+    A file from elsewhere needs `backbone`; `against` names a run whose features it must give.
+    """
     from iecl.exporting.verifying import verify as check
 
-    return check(path)
+    return check(path, **options)
 
 
 def replay(run: str | Path, step: int, *, quiet: bool = True) -> dict[str, Any]:

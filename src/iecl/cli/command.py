@@ -17,7 +17,7 @@ VERBS = {
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
     "compare": "hold results against each other: protocols, intervals, noise",
     "embed": "write one feature vector per image",
-    "export": "write a backbone as safetensors",
+    "export": "write a backbone for other programs",
     "verify": "check that a file of weights does what it did when it was written",
     "views": "draw the views of a training image again, exactly",
     "replay": "take one training step again and look at every layer",

@@ -12,7 +12,7 @@ import torch
 from lightning_fabric import Fabric
 
 import iecl
-from iecl.backbones.making import width_of
+from iecl.backbones.making import stem_of, width_of
 from iecl.console import ProgressLine, counted, duration, log_to_terminal
 from iecl.errors import TrainingError, UserError
 from iecl.meters.verdict import UNTRAINED, verdict
@@ -138,6 +138,8 @@ def _write_weights(loop: Loop, run: RunDirectory) -> None:
         "step": str(loop.step),
         "epoch": str(plan.training.epochs),
         "iecl": iecl.__version__,
+        "stem": stem_of(encoder),
+        "recipe": plan.recipe(),
     }
     metadata |= described(proof_features(encoder, plan.data.image_size))
     save_weights(run.weights, encoder.state_dict(), metadata)
