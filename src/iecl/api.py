@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iecl.training.plan import Plan
 
 log = logging.getLogger("iecl.api")
-FREE_ON_RESUME = ("data.workers", "training.loggers")
-"""Settings that change nothing in the numbers: a resumed run may have others."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +108,8 @@ def pretrain(
         if resume:
             if start_from:
                 raise UserError("a resumed run has its weights already", where="--from", do="leave --from out")
-            plan, run = _plan_to_resume(out, method, recipe, given, sets)
-            return _start(plan, run, quiet, {"kind": "resume"})
+            plan, run, changed = _plan_to_resume(out, method, recipe, given, sets)
+            return _start(plan, run, quiet, {"kind": "resume"} | ({"changed": changed} if changed else {}))
         if start_from:
             return _start_from(str(start_from), backbone, (out, method, recipe, given, sets, overwrite), quiet)
         plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
@@ -264,36 +262,18 @@ def _start_from(source: str, backbone: str, asked: tuple[Any, ...], quiet: bool)
 
 def _plan_to_resume(
     out: str | Path, method: str, recipe: str, flags: Mapping[str, Any], sets: Iterable[str]
-) -> tuple[Plan, RunDirectory]:
-    from iecl.settings import merge, parse_assignment, read_toml
-    from iecl.training.plan import difference, plan_from_values
-
+) -> tuple[Plan, RunDirectory, list[str]]:
+    """The plan of a run that goes on, and what is different from before."""
     if not out:
         raise UserError("which run is to be resumed?", where="--resume", do="name its folder with --out")
     if recipe:
         raise UserError("a resumed run has its settings already", where="--recipe", do="leave --recipe out")
     run = RunDirectory.existing(out, "--out")
-    before = read_toml(run.settings)
-    after = merge(before, flags)
-    for text in sets:
-        after = merge(after, parse_assignment(text))
-    if method:
-        after = merge(after, {"method": {"name": method}})
-    if "name" in flags.get("data", {}):
-        from iecl.data.resolve import folder_of
+    from iecl.training.resuming import settings_to_resume
 
-        folder = folder_of(after["data"]["name"])
-        after["data"] = {**after["data"], "name": after["data"]["name"] if folder is None else str(folder)}
-    old, new = plan_from_values(before), plan_from_values(after)
-    changed = [line for line in difference(old, new) if not line.startswith(FREE_ON_RESUME)]
-    if changed:
-        raise UserError(
-            f"a resumed run keeps its settings: {'; '.join(changed)}",
-            where=str(run.settings),
-            do="use the same values, or another --out",
-        )
+    plan, changed = settings_to_resume(run, method, flags, sets)
     log.info("resuming %s", run.path)
-    return new, run
+    return plan, run, changed
 
 
 def _start(plan: Plan, run: RunDirectory, quiet: bool, origin: Mapping[str, Any]) -> Run:
