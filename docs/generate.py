@@ -20,6 +20,7 @@ from iecl.estimators import DIVERGENCES, ENTROPIES
 from iecl.evaluation import EVALUATIONS
 from iecl.methods import HOSTS, METHODS
 from iecl.recipes import list_recipes, read_recipe
+from iecl.runs.forms import FORMS
 from iecl.runs.layouts import LAYOUTS
 from iecl.training.plan import SECTIONS
 from iecl.views.policies import POLICIES, Policy
@@ -116,6 +117,8 @@ def lists_page() -> str:
     ]
     parts.append("## Layouts\n\nHow files from elsewhere name a backbone's tensors; a file must fit exactly one.\n\n")
     parts[-1] += table(["name", "table", "prefix", "known from"], layouts)
+    forms = [[f"`{name}`", ", ".join(f"`{end}`" for end in row.suffixes), row.summary] for name, row in FORMS.items()]
+    parts.append("## Formats\n\nWhat `iecl export` writes.\n\n" + table(["name", "file", "what"], forms))
     parts.append("## Policies\n\nOne column for each view; a single one holds for every view.\n\n" + policies_table())
     return "\n\n".join(parts)
 

@@ -48,7 +48,7 @@ def test_the_command_lines_of_the_readme_work_in_their_order() -> None:
     shorter += [word for value in [*SETS, "data.image_size=16"] for word in ("--set", value)]
     for line in lines:
         words = shlex.split(line.replace("--epochs 400", "--epochs 2"), comments=True)[1:]
-        assert main([*words, *(shorter if words[0] == "pretrain" else [])]) == 0, line
+        assert main([*words, *(shorter if words[0] in ("plan", "pretrain") else [])]) == 0, line
     assert all(Path(made).exists() for made in ("runs/photos/summary.json", "photos.npz", "photos.safetensors"))
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iecl.training.plan import Plan
 
 log = logging.getLogger("iecl.api")
-FREE_ON_RESUME = ("data.workers", "training.loggers")
-"""Settings that change nothing in the numbers: a resumed run may have others."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +102,24 @@ def pretrain(
     """
     from iecl.settings import merge
 
+    quiet = quiet or rank_at_start() > 0
+    with log_to_terminal(quiet):
+        given = merge(_flags(data, backbone, epochs, batch_size, seed), settings or {})
+        if resume:
+            if start_from:
+                raise UserError("a resumed run has its weights already", where="--from", do="leave --from out")
+            plan, run, changed = _plan_to_resume(out, method, recipe, given, sets)
+            return _start(plan, run, quiet, {"kind": "resume"} | ({"changed": changed} if changed else {}))
+        if start_from:
+            return _start_from(str(start_from), backbone, (out, method, recipe, given, sets, overwrite), quiet)
+        plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
+        return _start(plan, run, quiet, {"kind": "start"})
+
+
+def _flags(
+    data: str | Path, backbone: str, epochs: int | None, batch_size: int | None, seed: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """What was given of the settings that nearly every run has, by section."""
     flags: dict[str, dict[str, Any]] = {}
     for section, key, value in (
         ("data", "name", str(data) if data else None),
@@ -114,18 +130,56 @@ def pretrain(
     ):
         if value is not None:
             flags.setdefault(section, {})[key] = value
-    quiet = quiet or rank_at_start() > 0
-    with log_to_terminal(quiet):
-        given = merge(flags, settings or {})
-        if resume:
-            if start_from:
-                raise UserError("a resumed run has its weights already", where="--from", do="leave --from out")
-            plan, run = _plan_to_resume(out, method, recipe, given, sets)
-            return _start(plan, run, quiet, {"kind": "resume"})
-        if start_from:
-            return _start_from(str(start_from), backbone, (out, method, recipe, given, sets, overwrite), quiet)
-        plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
-        return _start(plan, run, quiet, {"kind": "start"})
+    return flags
+
+
+def plan(
+    data: str | Path = "",
+    *,
+    method: str = "",
+    backbone: str = "",
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    recipe: str = "",
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    sets: Iterable[str] = (),
+    out: str | Path = "",
+    seconds: float = 20.0,
+    quiet: bool = True,
+) -> dict[str, Any]:
+    """Try a few training steps and foretell what a run will take: memory by batch size, time, disk.
+
+    Args:
+        data: this and all that follows down to `sets`: as for `pretrain`.
+        method: a name from `iecl list methods`.
+        backbone: a name from `iecl list backbones`.
+        epochs: passes over the data.
+        batch_size: images in a loss, over all processes.
+        recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
+        settings: further settings by section.
+        sets: the same as text.
+        out: the run directory of a run to come: it keeps the forecast, and the run ends by comparing it with the truth.
+        seconds: how long to try; starting torch and opening pictures come on top.
+        quiet: show no progress.
+    """
+    from iecl.data.resolve import resolve_data
+    from iecl.runs.directory import write_json
+    from iecl.settings import merge
+    from iecl.training.plan import make_plan, with_data
+    from iecl.training.planning import foretell
+
+    given = merge(_flags(data, backbone, epochs, batch_size), settings or {})
+    resolved = make_plan(method=method, recipe=recipe, flags=given, sets=sets)
+    run = RunDirectory.fresh(out) if out else None  # what it refuses, it refuses before any work is done
+    try:
+        resolved = with_data(resolved, resolve_data(resolved.data))
+        made = foretell(resolved, seconds, quiet=quiet)
+        if run is not None:
+            write_json(run.plan, made)
+    finally:
+        if run is not None:
+            run.discard()  # the folder stays only for what is in it
+    return made if run is None else made | {"file": str(run.plan)}
 
 
 def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Run:
@@ -208,36 +262,18 @@ def _start_from(source: str, backbone: str, asked: tuple[Any, ...], quiet: bool)
 
 def _plan_to_resume(
     out: str | Path, method: str, recipe: str, flags: Mapping[str, Any], sets: Iterable[str]
-) -> tuple[Plan, RunDirectory]:
-    from iecl.settings import merge, parse_assignment, read_toml
-    from iecl.training.plan import difference, plan_from_values
-
+) -> tuple[Plan, RunDirectory, list[str]]:
+    """The plan of a run that goes on, and what is different from before."""
     if not out:
         raise UserError("which run is to be resumed?", where="--resume", do="name its folder with --out")
     if recipe:
         raise UserError("a resumed run has its settings already", where="--recipe", do="leave --recipe out")
     run = RunDirectory.existing(out, "--out")
-    before = read_toml(run.settings)
-    after = merge(before, flags)
-    for text in sets:
-        after = merge(after, parse_assignment(text))
-    if method:
-        after = merge(after, {"method": {"name": method}})
-    if "name" in flags.get("data", {}):
-        from iecl.data.resolve import folder_of
+    from iecl.training.resuming import settings_to_resume
 
-        folder = folder_of(after["data"]["name"])
-        after["data"] = {**after["data"], "name": after["data"]["name"] if folder is None else str(folder)}
-    old, new = plan_from_values(before), plan_from_values(after)
-    changed = [line for line in difference(old, new) if not line.startswith(FREE_ON_RESUME)]
-    if changed:
-        raise UserError(
-            f"a resumed run keeps its settings: {'; '.join(changed)}",
-            where=str(run.settings),
-            do="use the same values, or another --out",
-        )
+    plan, changed = settings_to_resume(run, method, flags, sets)
     log.info("resuming %s", run.path)
-    return new, run
+    return plan, run, changed
 
 
 def _start(plan: Plan, run: RunDirectory, quiet: bool, origin: Mapping[str, Any]) -> Run:
@@ -295,11 +331,14 @@ def embed(
     return write(model, str(data), Path(out), checkpoint=checkpoint, overwrite=overwrite, quiet=quiet)
 
 
-def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", overwrite: bool = False) -> dict[str, Any]:
-    """Write the backbone of a run as safetensors with plain names, and prove that it loads."""
+def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", **options: Any) -> dict[str, Any]:
+    """Write a backbone for another program, and prove that it loads: see `iecl.exporting.weights.export`.
+
+    `form` is safetensors, torchvision, timm, detectron2 or onnx; by default what the file's name suggests.
+    """
     from iecl.exporting.weights import export as write
 
-    return write(run, Path(out), checkpoint, overwrite=overwrite)
+    return write(run, Path(out), checkpoint, **options)
 
 
 def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
@@ -309,11 +348,14 @@ def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[
     return look(model, data, **options)
 
 
-def verify(path: str | Path) -> dict[str, Any]:
-    """Check that a file of weights, or a run's, gives the features it carries, and that somebody trained it."""
+def verify(path: str | Path, **options: Any) -> dict[str, Any]:
+    """Check that a file of weights, or a run's, gives the features it carries, and that somebody trained it.
+
+    A file from elsewhere needs `backbone`; `against` names a run whose features it must give.
+    """
     from iecl.exporting.verifying import verify as check
 
-    return check(path)
+    return check(path, **options)
 
 
 def replay(run: str | Path, step: int, *, quiet: bool = True) -> dict[str, Any]:

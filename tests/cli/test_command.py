@@ -166,9 +166,11 @@ def test_an_exported_backbone_loads_into_torchvision(
 
 def test_a_run_describes_itself(finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     _, run = finished
+    assert main(["evaluate", "all", str(run), "--only", "knn", "--quiet"]) == 0
     assert main(["describe", str(run)]) == 0
     shown = capsys.readouterr().out
     assert "finished" in shown
+    assert "knn top-1 " in shown
     assert "[method]" in shown
     assert "temperature = 0.2  # divides the cosines" in shown
 

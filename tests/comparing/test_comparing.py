@@ -39,6 +39,43 @@ def test_one_model_under_two_protocols_is_not_comparable_and_says_why(tmp_path: 
     assert "b against a, knn: +1.00 points; NOT COMPARABLE" in made["text"]
 
 
+def in_run(folder: Path, *names: str, **changes: Any) -> str:
+    """A run with these results."""
+    (folder / "evaluations").mkdir(parents=True, exist_ok=True)
+    (folder / "settings.toml").write_text("")
+    for name in names:
+        write(folder / "evaluations", name, **changes)
+    return str(folder)
+
+
+def test_last_and_best_are_both_shown_and_each_is_held_against_its_like(tmp_path: Path) -> None:
+    runs = []
+    for name in ("one", "two"):
+        in_run(tmp_path / name, "knn-cifar10", protocol={"checkpoint": "final"})
+        runs.append(in_run(tmp_path / name, "knn-cifar10-best", protocol={"checkpoint": "best, step 7"}, top1=0.52))
+    made = compare(runs)
+    assert [row["label"] for row in made["results"]] == ["one (last)", "one (best)", "two (last)", "two (best)"]
+    pairs = [(pair["first"], pair["second"]) for pair in made["comparisons"]]
+    assert pairs == [("one (last)", "one (best)"), ("one (last)", "two (last)"), ("one (best)", "two (best)")]
+
+
+def test_a_protocol_has_the_same_short_id_whatever_is_compared_by_it(tmp_path: Path) -> None:
+    files = [
+        write(tmp_path, "a"),
+        write(tmp_path, "b", protocol={"backbone": "resnet50", "seed": 3, "checkpoint": "best", "reference": True}),
+        write(tmp_path, "c", protocol={"k": 200}),
+        write(tmp_path, "d", evaluation="linear"),
+        write(tmp_path, "e", protocol_id="knn/2 k=20"),
+    ]
+    made = compare(files)
+    first, same, *others = [row["protocol_hash"] for row in made["results"]]
+    assert first == same
+    assert len({first, *others}) == 4
+    assert first in made["text"]
+    assert len(first) == 8
+    assert "version knn against knn/2" in made["text"]
+
+
 def test_other_backbones_checkpoints_and_seeds_are_what_is_compared(tmp_path: Path) -> None:
     others = {"backbone": "resnet50", "checkpoint": "best", "seed": 3}
     made = compare([write(tmp_path, "a"), write(tmp_path, "b", protocol=others)])

@@ -19,7 +19,7 @@ def test_a_card_holds_every_number_with_its_protocol(made_run: MadeRun) -> None:
     assert [result["evaluation"] for result in card["results"]] == FEW
     assert [result["protocol"]["repetitions"] for result in card["results"]] == [1, 2]  # kNN has nothing random
     for result in card["results"]:
-        assert result["protocol_id"] in page
+        assert f"`{result['protocol_id']}` on {result['data']}; protocol {result['protocol_hash']}" in page
         assert f"{100 * result['top1']:.2f}" in page
     assert "- weight decay: 1e-05" in page
     assert card["weights"] in page

@@ -1,5 +1,6 @@
 """Export: a file that torchvision loads strictly and that gives the run's features."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,9 @@ def test_the_file_says_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
     loading, version = metadata.pop("loading"), metadata.pop("iecl")
     assert loading == made["snippet"]
     assert version
+    recipe = tomllib.loads(metadata.pop("recipe"))
+    assert recipe["training"]["batch"] == 4
+    assert recipe["method"]["queue"] == 8
     metadata = {name: value for name, value in metadata.items() if not name.startswith("proof_")}
     assert metadata == {
         "format": "iecl-backbone-1",
@@ -70,6 +74,7 @@ def test_the_file_says_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
         "mean": "[0.5, 0.4, 0.3]",
         "std": "[0.25, 0.2, 0.3]",
         "width": "128",
+        "stem": "3x3, stride 1",
         "method": "ie-cl",
         "step": "12",
         "fingerprint": made["fingerprint"],
@@ -97,7 +102,7 @@ def test_an_earlier_file_stays_unless_it_may_be_replaced(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("out.pth", "does not end in .safetensors"), ("no/out.safetensors", "no folder")]
+    ("name", "words"), [("out.bin", r"does not end in \.safetensors or \.pth"), ("no/out.safetensors", "no folder")]
 )
 def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(UserError, match=words):

@@ -37,6 +37,16 @@ def _from_timm(name: str) -> nn.Module:
     return model
 
 
+def stem_of(backbone: nn.Module) -> str:
+    """What the first layers do to the resolution, as in `7x7, stride 2, max-pool`."""
+    first = next((part for part in backbone.modules() if isinstance(part, nn.Conv2d)), None)
+    if first is None:
+        return "no convolution"
+    pooled = isinstance(getattr(backbone, "maxpool", None), nn.MaxPool2d)
+    height, width = first.kernel_size
+    return f"{height}x{width}, stride {first.stride[0]}" + (", max-pool" if pooled else "")
+
+
 def width_of(backbone: nn.Module) -> int:
     """The length of a feature."""
     width = getattr(backbone, "num_features", None)

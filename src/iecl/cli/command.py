@@ -11,12 +11,13 @@ from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
 from iecl.runs.directory import strict_json
 
 VERBS = {
+    "plan": "try a few steps and foretell memory, time and disk of a run",
     "pretrain": "train a backbone on a folder of images",
     "extend": "go on with a run for more epochs, under a schedule planned anew",
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
     "compare": "hold results against each other: protocols, intervals, noise",
     "embed": "write one feature vector per image",
-    "export": "write a backbone as safetensors",
+    "export": "write a backbone for other programs",
     "inspect": "follow entropy through block and encoder: where is it made, where is it lost?",
     "verify": "check that a file of weights does what it did when it was written",
     "views": "draw the views of a training image again, exactly",

@@ -61,7 +61,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, Any]:
     settings, summary = read_toml(found.settings), found.read_json(found.summary)
     rows = list(found.read_metrics())
-    results = [found.read_json(file) for file in sorted(found.evaluations.glob("*.json"))]
+    files = sorted(file for file in found.evaluations.glob("*.json") if file.name != "card.json")
+    results = [found.read_json(file) for file in files]
     state = "finished" if summary.get("finished") else f"unfinished, at step {rows[-1]['step'] if rows else 0}"
     say(args, f"{found.path}: {settings['method']['name']} on {settings['data']['name']}, {state}")
     if "verdict" in summary:
@@ -69,7 +70,8 @@ def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, An
     for result in results:
         say(
             args,
-            f"{result['evaluation']} top-1 {100 * result['top1']:.2f} % ({result['protocol_id']}, {result['data']})",
+            f"{result['evaluation']} {result['numbers'][0].replace('top1', 'top-1')} "
+            f"{100 * result[result['numbers'][0]]:.2f} % ({result['protocol_id']}, {result['data']})",
         )
     say(args, "", found.settings.read_text(encoding="utf-8").rstrip())
     return {"run": str(found.path), "settings": settings, "summary": summary, "evaluations": results}

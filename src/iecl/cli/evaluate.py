@@ -78,7 +78,12 @@ def _one(args: argparse.Namespace, model: str, options: dict[str, Any]) -> dict[
     if args.voc or args.only:
         raise UserError("--voc and --only belong to all", where=f"iecl evaluate {args.evaluation}", do="use --data")
     result = api.evaluate(args.evaluation, model, args.data, **given, **options)
-    say(args, _sentence(result), f"protocol: {result['protocol_id']}", f"weights: {result['weights']}")
+    say(
+        args,
+        _sentence(result),
+        f"protocol: {result['protocol_id']} ({result['protocol_hash']})",
+        f"weights: {result['weights']}",
+    )
     return result
 
 

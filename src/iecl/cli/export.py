@@ -1,25 +1,41 @@
-"""`iecl export RUN --out FILE.safetensors`."""
+"""`iecl export RUN --out FILE --format ...`."""
 
 import argparse
 from typing import Any
 
 from iecl.cli.command import say
 
+FORMATS = ("safetensors", "torchvision", "timm", "detectron2", "onnx")
+"""The rows of `iecl.runs.forms.FORMS`, which would import torch."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and a file."""
-    parser.add_argument("run", help="run directory")
-    parser.add_argument("--out", required=True, help="file to write, ending in .safetensors")
+    parser.add_argument("run", help="run directory, exported file, or with --backbone a file from elsewhere")
+    parser.add_argument("--out", required=True, help="file to write: .safetensors, .pth or .onnx")
+    parser.add_argument(
+        "--format", default="", metavar="NAME", help=f"one of: {', '.join(FORMATS)}; default: by the file's name"
+    )
     parser.add_argument(
         "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of the run"
     )
+    parser.add_argument("--backbone", default="", help="what a file from elsewhere is")
+    parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Write the file, prove that it loads, and show how to load it."""
+    """Write the file, prove that it gives the same features, and show how to load it."""
     from iecl import api
 
-    result = api.export(args.run, args.out, checkpoint=args.checkpoint, overwrite=args.overwrite)
+    result = api.export(
+        args.run,
+        args.out,
+        checkpoint=args.checkpoint,
+        form=args.format,
+        backbone=args.backbone,
+        layout=args.layout,
+        overwrite=args.overwrite,
+    )
     say(args, f"{result['path']}: {result['proof']}", "load it with:", result["snippet"])
     return result

@@ -12,8 +12,17 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Only what nearly every run sets has a flag; everything else is `--set section.key=value`."""
-    parser.add_argument("--data", default="", help="folder of images, or a name from: iecl list datasets")
+    add_settings(parser)
     parser.add_argument("--out", default="", help="run directory to write; default: runs/METHOD-DATA")
+    parser.add_argument("--seed", type=int, help="decides every random draw")
+    parser.add_argument("--from", dest="start_from", default="", help="run or file of weights to begin with")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """What is trained on what, how long, and where."""
+    parser.add_argument("--data", default="", help="folder of images, or a name from: iecl list datasets")
     parser.add_argument("--method", default="", help="a name from: iecl list methods; default: ie-cl")
     parser.add_argument(
         "--saib",
@@ -24,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backbone", default="", help="a name from: iecl list backbones; default: a ResNet-18")
     parser.add_argument("--epochs", type=int, help="passes over the data")
     parser.add_argument("--batch-size", type=int, help="images in a loss, over all processes")
-    parser.add_argument("--seed", type=int, help="decides every random draw")
     parser.add_argument("--recipe", default="", help="a name from: iecl list recipes, a TOML file, or a run directory")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, as training.seed=1"
@@ -33,28 +41,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, help="machines")
     parser.add_argument("--strategy", help="Lightning's name for how processes work together: ddp, fsdp, ...")
     parser.add_argument("--accelerator", help="auto, cpu, gpu, cuda or mps")
-    parser.add_argument("--from", dest="start_from", default="", help="run or file of weights to begin with")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
+
+
+def asked(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings on the command line, as Python's functions take them."""
+    machine = {name: getattr(args, name) for name in ("devices", "nodes", "strategy", "accelerator")}
+    return {
+        "method": args.method,
+        "backbone": args.backbone,
+        "epochs": args.epochs,
+        "batch_size": args.batch_size,
+        "recipe": args.recipe,
+        "settings": {"training": {name: value for name, value in machine.items() if value is not None}}
+        | ({} if args.saib is None else {"saib": {"form": args.saib}}),
+        "sets": args.set,
+    }
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Train, then say what was made and what to do next."""
     from iecl import api
 
-    machine = {name: getattr(args, name) for name in ("devices", "nodes", "strategy", "accelerator")}
     made = api.pretrain(
         args.data,
         args.out,
-        method=args.method,
-        backbone=args.backbone,
-        epochs=args.epochs,
-        batch_size=args.batch_size,
+        **asked(args),
         seed=args.seed,
-        recipe=args.recipe,
-        settings={"training": {name: value for name, value in machine.items() if value is not None}}
-        | ({} if args.saib is None else {"saib": {"form": args.saib}}),
-        sets=args.set,
         start_from=args.start_from,
         resume=args.resume,
         overwrite=args.overwrite,

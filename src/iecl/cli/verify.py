@@ -7,15 +7,20 @@ from iecl.cli.command import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A file."""
-    parser.add_argument("file", help="exported .safetensors file, or run directory")
+    """A file, and what is known of it."""
+    parser.add_argument(
+        "file", help="exported .safetensors file, run directory, or with --backbone any file of weights"
+    )
+    parser.add_argument("--backbone", default="", help="what a file from elsewhere is")
+    parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
+    parser.add_argument("--against", help="run or exported file whose features it must give")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Say what was compared, and warn of a network that nobody trained."""
     from iecl import api
 
-    result = api.verify(args.file)
+    result = api.verify(args.file, backbone=args.backbone, layout=args.layout, against=args.against)
     norms = result["norms_moved"]
     moved = "no norms" if norms is None else f"{100 * norms:.0f} % of its norms' numbers have moved"
     spectrum = f"singular values {result['spectrum_distance']:.1f} times as far as those of another random one"

@@ -2,18 +2,16 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from iecl.comparing.protocols import FREE, deciding, protocol_hash, version_of
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
-
-FREE = ("backbone", "backbone_weights", "checkpoint", "repetitions", "seed")
-"""Parts of a protocol that are what is compared, or chance: they may differ."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,12 @@ class Result:
     hits: npt.NDArray[np.bool_] | None = None
     """Which test images were right."""
     free: Mapping[str, Any] = field(default_factory=dict)
+    protocol_hash: str = ""
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether its checkpoint is the best of a run, and not its last."""
+        return str(self.free.get("checkpoint", "")).startswith("best")
 
 
 def read_results(item: str) -> Iterator[Result]:
@@ -45,8 +49,11 @@ def read_results(item: str) -> Iterator[Result]:
         files = sorted(file for file in run.evaluations.glob("*.json") if file.name != "card.json")
         if not files:
             raise UserError(f"{path} has no evaluation", where=item, do=f"run: iecl evaluate knn {path}")
-        for file in files:
-            yield _from_json(file, path.name)
+        results = [_from_json(file, path.name) for file in files]
+        chosen = {result.evaluation for result in results if result.is_chosen}
+        for result in sorted(results, key=lambda result: (result.evaluation, result.is_chosen)):  # the last one first
+            which = " (best)" if result.is_chosen else " (last)" if result.evaluation in chosen else ""
+            yield replace(result, label=path.name + which)
     elif path.is_file():
         yield _from_json(path, path.stem)
     elif "=" in item:
@@ -59,17 +66,19 @@ def _from_json(file: Path, label: str) -> Result:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         name = found["numbers"][0]
-        whole = found["protocol"] | {"data": found["data"], "n_train": found["n_train"]}
+        spoken = found.get("protocol_id", found["evaluation"])
+        whole = found["protocol"] | {"data": found["data"], "n_train": found["n_train"], "version": version_of(spoken)}
         return Result(
             label=label,
             evaluation=found["evaluation"],
             number=name,
             value=float(found[name]),
             n_test=int(found["n_test"]),
-            protocol={key: value for key, value in whole.items() if key not in FREE},
+            protocol=deciding(whole),
             by_seed=tuple(found.get("by_seed", {}).get(name, ())),
             hits=unpacked(found["hits"], found["n_test"]) if "hits" in found else None,
             free={key: whole[key] for key in FREE if key in whole},
+            protocol_hash=protocol_hash(spoken, found["protocol"]),
         )
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as problem:
         raise UserError(f"{file} is no result of iecl evaluate: {problem!r}", where=str(file)) from problem

@@ -33,10 +33,12 @@ def compare(items: Sequence[str], evaluation: str = "") -> dict[str, Any]:
 
 
 def _partner(results: Sequence[Result], result: Result) -> Result:
-    """What a result is held against: the first one of its evaluation; for a number by hand, the first of all."""
+    """What a result is held against: the first of its evaluation and kind of checkpoint; by hand: the first of all."""
     if not result.evaluation:
         return results[0]
-    return next(other for other in results if other.evaluation in (result.evaluation, ""))
+    others = [other for other in results if other.evaluation in (result.evaluation, "")]
+    like = next(other for other in others if other.is_chosen == result.is_chosen or not other.evaluation)
+    return others[0] if like is result else like
 
 
 def _row(result: Result) -> dict[str, Any]:
@@ -51,6 +53,7 @@ def _row(result: Result) -> dict[str, Any]:
         "way": sure.way if sure else "",
         "seeds": len(result.by_seed) or (1 if result.evaluation else 0),
         "n_test": result.n_test,
+        "protocol_hash": result.protocol_hash,
         **result.free,
     }
 
@@ -62,9 +65,12 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         name = f"{row['evaluation']} {row['number']}".strip()
         seeds, n = (str(row[key]) if row[key] else "" for key in ("seeds", "n_test"))
         body.append(
-            [row["label"], name, f"{100 * row['value']:.2f} %", between, seeds, n, str(row.get("checkpoint", ""))]
+            [
+                *(row["label"], name, f"{100 * row['value']:.2f} %", between, seeds, n),
+                *(str(row.get("checkpoint", "")), row["protocol_hash"]),
+            ]
         )
-    return plain_table(["result", "number", "value", "95 % interval", "seeds", "n", "checkpoint"], body)
+    return plain_table(["result", "number", "value", "95 % interval", "seeds", "n", "checkpoint", "protocol"], body)
 
 
 def _pair(first: Result, second: Result) -> dict[str, Any]:

@@ -37,6 +37,17 @@ def open_source(
         UserError: there is no such data, or nothing in it can be read.
     """
     settings = resolve_data(settings)
+    source = list_source(settings, split, on_bad)
+    if not isinstance(source, FolderSource) or not is_decoded_once(source, settings):
+        return source
+    whole, skipped = resident(source, settings.workers, progress)
+    for path, reason in skipped:
+        on_bad(path, reason)
+    return whole
+
+
+def list_source(settings: DataSettings, split: str, on_bad: OnBad = log_bad) -> Source:
+    """What `open_source` opens, with no picture of a folder decoded yet; the settings are resolved already."""
     folder = folder_of(settings.name)
     if folder is None:
         named: Source = DATASETS[settings.name].load()(settings, "train" if split == "train-part" else split)
@@ -46,12 +57,13 @@ def open_source(
     source = _folder_source(settings, folder, split)
     for failure in source.listing.unreadable:
         on_bad(*failure)
-    if len(source) * 3 * settings.canvas**2 > settings.resident_megabytes * 2**20:
-        return source
-    whole, skipped = resident(source, settings.workers, progress)
-    for path, reason in skipped:
-        on_bad(path, reason)
-    return whole
+    return source
+
+
+def is_decoded_once(source: FolderSource, settings: DataSettings) -> bool:
+    """Whether a folder's pictures are decoded when it is opened, and kept."""
+    is_named = folder_of(settings.name) is None
+    return not is_named and len(source) * 3 * settings.canvas**2 <= settings.resident_megabytes * 2**20
 
 
 def _folder_source(settings: DataSettings, folder: Path, split: str) -> FolderSource:

@@ -97,10 +97,14 @@ def markdown(card: Mapping[str, Any]) -> str:
     parts = [f"# Evaluation of {card['model']}", f"{card['backbone']}; weights: {card['weights']}", ""]
     parts += [numbers(card["results"]), ""]
     for result in card["results"]:
-        parts += [f"## {result['evaluation']}", "", f"`{result['protocol_id']}` on {result['data']}", ""]
+        parts += [f"## {result['evaluation']}", "", _spoken(result), ""]
         parts += [f"- {name.replace('_', ' ')}: {_words(value)}" for name, value in result["protocol"].items()]
         parts.append("")
     return "\n".join(parts)
+
+
+def _spoken(result: Mapping[str, Any]) -> str:
+    return f"`{result['protocol_id']}` on {result['data']}; protocol {result['protocol_hash']}"
 
 
 def numbers(results: Iterable[Mapping[str, Any]]) -> str:

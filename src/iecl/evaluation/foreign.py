@@ -10,6 +10,7 @@ from torch import nn
 
 from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
+from iecl.runs.checkpoint import check_archive
 from iecl.runs.layouts import read_layout
 from iecl.runs.weights import fingerprint, load_into, load_weights, proof
 
@@ -55,9 +56,11 @@ def backbone_from_file(path: Path, backbone: str, layout: str = "") -> tuple[nn.
 def read_content(path: Path) -> Mapping[str, Any]:
     """What a .safetensors file or a file of torch.save holds, without running any code."""
     with path.open("rb") as file:
-        is_torch = file.read(2) in (b"PK", b"\x80\x02")
-    if not is_torch:
+        start = file.read(2)
+    if start not in (b"PK", b"\x80\x02"):
         return load_weights(path)[0]
+    if start == b"PK":
+        check_archive(path)
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as problem:

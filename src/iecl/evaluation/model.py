@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from iecl.backbones.making import make_backbone, width_of
+from iecl.backbones.making import make_backbone, stem_of, width_of
 from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation.foreign import RANDOM, backbone_from_file, random_backbone, usual_size
@@ -106,6 +106,7 @@ def _from_elsewhere(target: Path | str, backbone: str, image_size: int, layout: 
         "mean": json.dumps(IMAGENET_MEAN),
         "std": json.dumps(IMAGENET_STD),
         "width": str(width_of(module)),
+        "stem": stem_of(module),
         "method": RANDOM if is_random else method or "not known",
     }
     which = "never trained" if is_random else Path(target).name
@@ -157,6 +158,7 @@ def _metadata(plan: Plan, step: int) -> dict[str, str]:
         "std": json.dumps(plan.data.std),
         "method": plan.method_name,
         "step": str(step),
+        "recipe": plan.recipe(),
     }
 
 
@@ -180,7 +182,7 @@ def _assemble(state: dict[str, Tensor], metadata: Mapping[str, str], checkpoint:
     backbone = make_backbone(name)
     load_into(backbone, state, where)
     line = proof(backbone, state)
-    written = dict(metadata) | {"width": str(width_of(backbone))}
+    written = dict(metadata) | {"width": str(width_of(backbone)), "stem": stem_of(backbone)}
     return LoadedModel(backbone.eval(), name, image_size, mean, std, checkpoint, line, written)
 
 

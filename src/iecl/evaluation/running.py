@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from iecl.comparing.protocols import protocol_hash
 from iecl.comparing.results import packed
 from iecl.console import ProgressLine
 from iecl.data.resolve import folder_of
@@ -94,9 +95,12 @@ def measure(
     result |= found[0].details | found[0].counts
     if found[0].hits is not None:
         result["hits"] = packed(found[0].hits.numpy())
+    protocol = as_values(evaluation.settings) | found[0].protocol | {"repetitions": seeds}
+    spoken = f"{evaluation.summary} {found[0].seen}".strip()
     result |= {
-        "protocol": as_values(evaluation.settings) | found[0].protocol | {"repetitions": seeds},
-        "protocol_id": f"{evaluation.summary} {found[0].seen}".strip(),
+        "protocol": protocol,
+        "protocol_id": spoken,
+        "protocol_hash": protocol_hash(spoken, protocol),
         "model": str(bench.target),
         "method": bench.model.method,
         "weights": bench.model.proof,

@@ -1,6 +1,7 @@
 """Does a file of weights do what it did when it was written? And is it more than a random network?"""
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
 from iecl.evaluation.model import LoadedModel, load_model
-from iecl.runs.proving import agreement, proof_features
-from iecl.runs.weights import load_weights
+from iecl.runs.proving import Agreement, agreement, described, proof_features
+from iecl.runs.weights import FORMAT, load_weights
 
 RANDOM_SEEDS = (101, 102)
 """Two networks that nobody trained: how far they lie apart is the measure of the distance from them."""
@@ -36,21 +37,26 @@ class Distance:
         return self.spectrum < NEAR_RANDOM if self.moved is None else self.moved < LEAST_MOVED
 
 
-def verify(path: Path | str) -> dict[str, Any]:
+def verify(
+    path: Path | str, *, backbone: str = "", layout: str = "", against: Path | str | None = None
+) -> dict[str, Any]:
     """Load a file that `iecl export` or a run wrote, compute the features it carries again, and compare.
 
+    Args:
+        path: the file or run directory.
+        backbone: what a file from elsewhere holds; it carries no features, and is only proven to load.
+        layout: how such a file names its tensors, where that is not clear.
+        against: a run or exported file whose features the file must give instead of its own.
+
     Raises:
-        UserError: the file is damaged, carries no features, or gives other ones than it carries.
+        UserError: the file is damaged, carries no features, or gives other ones than it should.
     """
-    model = load_model(path)
-    file = Path(path) / "weights.safetensors" if Path(path).is_dir() else Path(path)
-    _, metadata = load_weights(file)
-    if "proof_features" not in metadata:
-        raise UserError(f"{path} carries no features to compare with", where=str(path), do="export it again")
-    found = agreement(metadata, proof_features(model.backbone, model.image_size))
-    if not found.holds:
+    model = load_model(path, backbone=backbone, layout=layout)
+    found = _agreement(path, model, against)
+    if found is not None and not found.holds:
+        whose = f"than {against}" if against is not None else "than it carries"
         raise UserError(
-            f"{path} gives other features than it carries: they differ by {found.difference:.2g} of their size",
+            f"{path} gives other features {whose}: they differ by {found.difference:.2g} of their size",
             where=str(path),
             do="it does not hold what was exported: export it again",
         )
@@ -59,18 +65,38 @@ def verify(path: Path | str) -> dict[str, Any]:
         "path": str(path),
         "weights": model.proof,
         "backbone": model.name,
-        "features": "equal bit for bit" if found.is_equal else f"equal within {found.difference:.1g} of their size",
-        "is_equal": found.is_equal,
-        "difference": found.difference,
+        "features": _words(found),
+        "is_equal": None if found is None else found.is_equal,
+        "difference": None if found is None else found.difference,
         "norms_moved": distance.moved,
         "spectrum_distance": distance.spectrum,
         "is_random": distance.is_random,
     }
 
 
+def _agreement(path: Path | str, model: LoadedModel, against: Path | str | None) -> Agreement | None:
+    """How the model's features compare with those it should have; None: it is not said which."""
+    if against is not None:
+        other = load_model(against)
+        expected = proof_features(other.backbone, other.image_size)
+        return agreement(described(expected), proof_features(model.backbone, other.image_size))
+    if model.metadata.get("format") != FORMAT:
+        return None
+    _, metadata = load_weights(Path(path) / "weights.safetensors" if Path(path).is_dir() else Path(path))
+    if "proof_features" not in metadata:
+        raise UserError(f"{path} carries no features to compare with", where=str(path), do="export it again")
+    return agreement(metadata, proof_features(model.backbone, model.image_size))
+
+
+def _words(found: Agreement | None) -> str:
+    if found is None:
+        return "it carries none; compare it with --against RUN"
+    return "equal bit for bit" if found.is_equal else f"equal within {found.difference:.1g} of their size"
+
+
 def distance_from_random(model: LoadedModel) -> Distance:
     """How far a model is from random ones of its kind."""
-    first, second = (_spectra(make_backbone(model.name, seed)) for seed in RANDOM_SEEDS)
+    first, second = (_random_spectra(model.name, seed) for seed in RANDOM_SEEDS)
     return Distance(_moved(model.backbone), _apart(_spectra(model.backbone), first) / _apart(second, first))
 
 
@@ -82,6 +108,11 @@ def _moved(backbone: nn.Module) -> float | None:
         return None
     is_moved = [scale.ne(0) & scale.ne(1) for scale in scales] + [shift.ne(0) for shift in shifts]
     return float(torch.cat([part.flatten() for part in is_moved]).float().mean())
+
+
+@cache
+def _random_spectra(name: str, seed: int) -> list[Tensor]:
+    return _spectra(make_backbone(name, seed))
 
 
 def _spectra(backbone: nn.Module) -> list[Tensor]:

@@ -1,70 +1,115 @@
-"""A backbone as one safetensors file with plain names, written only when it is proven to load."""
+"""A backbone as one file for other programs, written only when it is proven to give the same features."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
+from iecl.evaluation.foreign import backbone_from_file
 from iecl.evaluation.model import LoadedModel, load_model
+from iecl.exporting.graph import write_onnx
+from iecl.runs.checkpoint import write_checkpoint
 from iecl.runs.directory import sync_folder
+from iecl.runs.forms import FORMS, check_name, choose_form, content_of
 from iecl.runs.proving import IMAGES, described, proof_features
 from iecl.runs.snippet import loading_snippet
-from iecl.runs.weights import load_into, load_weights, proof, save_weights
+from iecl.runs.weights import fingerprint, load_into, load_weights, plain_tensors, proof, save_weights
 
 
-def export(run: Path | str, out: Path, checkpoint: str = "final", *, overwrite: bool = False) -> dict[str, Any]:
-    """Write the backbone of a run under torchvision's or timm's own names, and prove that the file gives it back.
+def export(
+    run: Path | str,
+    out: Path,
+    checkpoint: str = "final",
+    *,
+    form: str = "",
+    backbone: str = "",
+    layout: str = "",
+    image_size: int = 0,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write a backbone for another program, and prove that the file gives it back.
 
-    The file is read back into a freshly made backbone, whose features of a few generated images must equal the run's
-    bit for bit. Only then does it take its name.
+    The file is read back, into a freshly made backbone or by ONNX Runtime, and its features of a few generated images
+    must equal the run's: bit for bit, or for ONNX within a tolerance. Only then does it take its name.
 
     Args:
-        run: the run directory, or a file that was exported before.
-        out: a file that ends in `.safetensors`.
+        run: the run directory, a file that was exported before, or with `backbone` a file from elsewhere.
+        out: the file; its ending goes with the form.
         checkpoint: which weights of the run: `final`, `last` or `best`.
+        form: a row of `iecl.runs.forms.FORMS`; empty: what the file's ending and the backbone suggest.
+        backbone: what a file from elsewhere holds.
+        layout: how such a file names its tensors, where that is not clear.
+        image_size: side of a view for such a backbone.
         overwrite: replace a file that is there.
 
     Returns:
-        The file's path, the number of tensors, their fingerprint, the proof as a line, and a snippet that loads them.
+        The file's path and form, the number of tensors, their fingerprint, the proof as a line, and how to load it.
 
     Raises:
         UserError: there are no such weights, or the file may not be written.
     """
-    if out.suffix != ".safetensors":
-        raise UserError(f"{out} does not end in .safetensors", where="--out", do=f"name it {out.stem}.safetensors")
+    check_name(out, form)
     if out.exists() and not overwrite:
         raise UserError(f"{out} is there already", where="--out", do="add --overwrite, or name another file")
     if not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent}", where="--out", do="make it, or name another")
-    model = load_model(run, checkpoint)
-    trial = out.with_name(f".{out.stem}.unproven.safetensors")
+    model = load_model(run, checkpoint, backbone=backbone, layout=layout, image_size=image_size)
+    form = choose_form(out, form, model.name)
+    trial = out.with_name(f".{out.stem}.unproven{out.suffix}")
     try:
-        features = proof_features(model.backbone, model.image_size)
-        metadata = {**model.metadata, "loading": loading_snippet(model.name, out.name), **described(features)}
-        save_weights(trial, model.backbone.state_dict(), metadata)
-        state, metadata = load_weights(trial)
-        line = _prove(model, state, str(out))
+        line = _WRITERS.get(form, _write_table)(model, trial, out, form)
         trial.replace(out)
     finally:
         trial.unlink(missing_ok=True)
     sync_folder(out.parent)
+    state = model.backbone.state_dict()
     return {
         "path": str(out),
+        "format": form,
         "tensors": len(state),
-        "fingerprint": metadata["fingerprint"],
+        "fingerprint": fingerprint(state),
         "proof": line,
-        "snippet": metadata["loading"],
+        "snippet": _snippet(model, out, form),
     }
 
 
-def _prove(model: LoadedModel, state: dict[str, Tensor], where: str) -> str:
-    """The proof of loading, once a fresh backbone with these weights sees the built-in images as the run's does."""
+def _snippet(model: LoadedModel, out: Path, form: str) -> str:
+    return loading_snippet(model.name, out.name, form, mean=model.mean, std=model.std)
+
+
+def _write_safetensors(model: LoadedModel, trial: Path, out: Path, form: str) -> str:
+    """Tensors and all that is known of them."""
+    features = proof_features(model.backbone, model.image_size)
+    metadata = {**model.metadata, "loading": _snippet(model, out, form), **described(features)}
+    save_weights(trial, model.backbone.state_dict(), metadata)
+    state, _ = load_weights(trial)
     fresh = make_backbone(model.name).eval()
-    load_into(fresh, state, where)
-    line = proof(fresh, state)
+    load_into(fresh, state, str(out))
+    return _proven(model, fresh, proof(fresh, state), str(out))
+
+
+def _write_table(model: LoadedModel, trial: Path, out: Path, form: str) -> str:
+    """Tensors under the names of another program, as torch writes them; nothing in the file needs code to be read."""
+    write_checkpoint(trial, content_of(form, plain_tensors(model.backbone.state_dict())))
+    fresh, line = backbone_from_file(trial, model.name, FORMS[form].layout)
+    return _proven(model, fresh.eval(), line, str(out))
+
+
+def _write_graph(model: LoadedModel, trial: Path, out: Path, form: str) -> str:
+    return write_onnx(model, trial, str(out))
+
+
+_WRITERS: dict[str, Callable[[LoadedModel, Path, Path, str], str]] = {
+    "safetensors": _write_safetensors,
+    "onnx": _write_graph,
+}
+
+
+def _proven(model: LoadedModel, fresh: torch.nn.Module, line: str, where: str) -> str:
+    """The proof of loading, once the backbone that was read back sees the built-in images as the run's does."""
     if not torch.equal(*(proof_features(backbone, model.image_size) for backbone in (fresh, model.backbone))):
         raise UserError(
             "the exported weights give other features than the run's backbone",

@@ -3,6 +3,7 @@
 import io
 import logging
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,30 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> bytes:
     return raw
 
 
+def check_archive(path: Path) -> None:
+    """Compare what torch.save wrote with the checksums it wrote beside: torch itself loads flipped bits in silence.
+
+    Raises:
+        UserError: a part is not as it was written.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as problem:
+        raise UserError(f"{path} is damaged: {problem}", where=str(path), do="write or copy it again") from problem
+    if wrong is not None:
+        raise UserError(
+            f"{path} is damaged: the checksum of {wrong} is wrong", where=str(path), do="write or copy it again"
+        )
+
+
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint without running any code it may hold."""
+    if not path.exists():
+        raise UserError(f"there is no checkpoint {path}", do="the run has not come to its first one")
+    check_archive(path)
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError as problem:
-        raise UserError(f"there is no checkpoint {path}", do="the run has not come to its first one") from problem
     except Exception as problem:  # torch raises many kinds on a damaged file
         raise UserError(f"{path} is damaged: {type(problem).__name__}", where=str(path)) from problem
     return state

@@ -11,6 +11,7 @@
 - `evaluations/`: one file for each evaluation
 - `history.jsonl`: when it was started, resumed or extended, and what from
 - `start.safetensors`: the weights that a run began with, if it was told to begin with some
+- `plan.json`: what `iecl plan` foretold, if it was asked
 """
 
 import json
@@ -40,6 +41,7 @@ class RunDirectory:
         self.evaluations = self.path / "evaluations"
         self.history = self.path / "history.jsonl"
         self.start = self.path / "start.safetensors"
+        self.plan = self.path / "plan.json"
 
     @property
     def holds_run(self) -> bool:
@@ -78,7 +80,11 @@ class RunDirectory:
         return run
 
     def clear(self) -> None:
-        """Remove what a former run wrote here, and nothing else."""
+        """Remove what a former run wrote here, with what was foretold of it, and nothing else."""
+        self._remove_run()
+        self.plan.unlink(missing_ok=True)
+
+    def _remove_run(self) -> None:
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
         files += [self.history, self.start]
         files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
@@ -88,7 +94,7 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Remove a run that could not begin, with its folder if nothing else is in it."""
-        self.clear()
+        self._remove_run()
         for folder in (self.checkpoints, self.evaluations, self.path):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()

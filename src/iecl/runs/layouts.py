@@ -6,8 +6,9 @@ table is accounted for. Two layouts that would give different tensors, and none 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -17,6 +18,18 @@ from iecl.errors import UserError, did_you_mean
 _HEADS = r"fc\.|head\.|heads\.|classifier\."
 _STAGES = (("0.", "conv1."), ("1.", "bn1."), *((f"{4 + n}.", f"layer{1 + n}.") for n in range(4)))
 """torchvision's ResNet as a row of its children, without the last: numbers in the place of names."""
+_BLOCK = (
+    *((f"conv{n}.norm.", f"bn{n}.") for n in (1, 2, 3)),
+    *((f"conv{n}.", f"conv{n}.") for n in (1, 2, 3)),
+    ("shortcut.norm.", "downsample.1."),
+    ("shortcut.", "downsample.0."),
+)
+_DETECTRON2 = (
+    ("stem.conv1.norm.", "bn1."),
+    ("stem.conv1.", "conv1."),
+    *((f"res{1 + n}.#.{theirs}", f"layer{n}.#.{ours}") for n in (1, 2, 3, 4) for theirs, ours in _BLOCK),
+)
+"""A norm belongs to the convolution before it; `#` is the number of a block."""
 COUNTS = ".num_batches_tracked"
 """Old files lack them; no output depends on them where batch norm has a momentum."""
 
@@ -34,7 +47,7 @@ class Layout:
     others: str = ""
     """Pattern of the names in the same table that do not have the prefix."""
     renames: tuple[tuple[str, str], ...] = ()
-    """Beginnings of names after the prefix, and what they stand for."""
+    """Beginnings of names after the prefix, and what they stand for; `#` is a number. The first that fits counts."""
     source: str = ""
     """Where this is known from."""
 
@@ -96,6 +109,13 @@ LAYOUTS: dict[str, Layout] = {
         r"criterion|prototypes|online_classifier|memory_bank)\b",
         renames=_STAGES,
         source="lightly-ai/lightly, examples: the children of a ResNet in a row",
+    ),
+    "detectron2": Layout(
+        "model",
+        "",
+        heads=r"(stem\.)?fc\.",
+        renames=_DETECTRON2,
+        source="facebookresearch/detectron2, modeling/backbone",
     ),
     "lightning": Layout("state_dict", "model.", others=r"\w+", source="a LightningModule with its network as `model`"),
     "lightning-net": Layout("state_dict", "net.", others=r"\w+", source="a LightningModule with its network as `net`"),
@@ -190,9 +210,25 @@ def _plain_name(layout: Layout, key: str) -> str:
     if not key.startswith(layout.prefix):
         return ""
     own = key.removeprefix(layout.prefix)
-    if layout.renames:
-        return next((new + own.removeprefix(old) for old, new in layout.renames if own.startswith(old)), "")
-    return own
+    return renamed(own, layout.renames) if layout.renames else own
+
+
+def renamed(name: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """A name with its beginning exchanged by the first pair that fits; empty: none does.
+
+    >>> renamed("res2.0.conv1.norm.bias", [("res2.#.conv1.norm.", "layer1.#.bn1."), ("res2.", "layer1.")])
+    'layer1.0.bn1.bias'
+    """
+    for old, new in pairs:
+        found = _beginning(old).match(name)
+        if found:
+            return new.replace("#", "".join(found.groups())) + name[found.end() :]
+    return ""
+
+
+@cache
+def _beginning(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\#", r"(\d+)"))
 
 
 def _nothing_fits(content: Mapping[str, Any], wanted: Mapping[str, Tensor], where: str, layout: str) -> UserError:

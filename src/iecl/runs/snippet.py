@@ -1,6 +1,7 @@
-"""The lines of Python that load a file of weights without this library, where that is possible."""
+"""The lines that load a file of weights without this library, where that is possible."""
 
 import json
+from collections.abc import Sequence
 
 _HEADS = {
     "resnet18": "fc",
@@ -11,10 +12,13 @@ _HEADS = {
     "vit_b_16": "heads.head",
 }
 """Where torchvision's classifiers keep the layer that a backbone does without."""
+_SMALL_STEM = ("model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)", "model.maxpool = torch.nn.Identity()")
 
 
-def loading_snippet(backbone: str, file: str) -> str:
-    """Python that makes the backbone and loads the file, strictly.
+def loading_snippet(
+    backbone: str, file: str, form: str = "safetensors", *, mean: Sequence[float] = (), std: Sequence[float] = ()
+) -> str:
+    """Python that makes the backbone and loads the file, strictly; for Detectron2, what its settings need.
 
     >>> print(loading_snippet("resnet18", "cats.safetensors"))
     import safetensors.torch, torch, torchvision
@@ -23,19 +27,42 @@ def loading_snippet(backbone: str, file: str) -> str:
     model.load_state_dict(safetensors.torch.load_file("cats.safetensors"), strict=True)
     """
     quoted = json.dumps(file)
-    load = f"model.load_state_dict(safetensors.torch.load_file({quoted}), strict=True)"
-    if backbone.startswith("timm/"):
-        name = backbone.removeprefix("timm/")
-        lines = ["import safetensors.torch, timm", f'model = timm.create_model("{name}", num_classes=0)', load]
-        return "\n".join(lines)
+    if form == "detectron2":
+        return _detectron2(backbone, quoted, mean, std)
+    if form == "onnx":
+        return _onnx(quoted)
+    is_table = form == "safetensors"
+    read = f"safetensors.torch.load_file({quoted})" if is_table else f"torch.load({quoted}, weights_only=True)"
+    package, load = "safetensors.torch, " if is_table else "", f"model.load_state_dict({read}, strict=True)"
     name = backbone.removeprefix("torchvision/")
     plain = name.removesuffix("-small")
+    if backbone.startswith("timm/") or (form == "timm" and plain in _HEADS):
+        used = "torch, " if plain != name or not is_table else ""
+        make = f'model = timm.create_model("{plain.removeprefix("timm/")}", num_classes=0)'
+        return "\n".join([f"import {package}{used}timm", make, *(_SMALL_STEM if plain != name else ()), load])
     if plain not in _HEADS:
-        return f"from iecl.evaluation.model import load_model\nmodel = load_model({quoted}).backbone"
-    lines = ["import safetensors.torch, torch, torchvision", f"model = torchvision.models.{plain}()"]
-    if plain != name:
-        lines += [
-            "model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)",
-            "model.maxpool = torch.nn.Identity()",
-        ]
+        extra = "" if is_table else f", backbone={json.dumps(backbone)}"
+        return f"from iecl.evaluation.model import load_model\nmodel = load_model({quoted}{extra}).backbone"
+    lines = [f"import {package}torch, torchvision", f"model = torchvision.models.{plain}()"]
+    lines += _SMALL_STEM if plain != name else ()
     return "\n".join([*lines, f"model.{_HEADS[plain]} = torch.nn.Identity()", load])
+
+
+def _onnx(quoted: str) -> str:
+    return "\n".join(
+        [
+            "import onnxruntime",
+            f"session = onnxruntime.InferenceSession({quoted})",
+            'features = session.run(None, {"images": images})[0]  # float32, normalised by the mean and std inside',
+        ]
+    )
+
+
+def _detectron2(backbone: str, quoted: str, mean: Sequence[float], std: Sequence[float]) -> str:
+    """What Detectron2 must be told: the order of colours, the constants on its scale, and where blocks have strides."""
+    depth = backbone.removeprefix("torchvision/").removeprefix("resnet")
+    pixel_mean, pixel_std = ([round(255 * value, 3) for value in values] for values in (mean, std))
+    narrow = ["    RES2_OUT_CHANNELS: 64"] if depth in ("18", "34") else []
+    lines = ["MODEL:", f"  WEIGHTS: {quoted}", f"  PIXEL_MEAN: {pixel_mean}", f"  PIXEL_STD: {pixel_std}", "  RESNETS:"]
+    lines += [f"    DEPTH: {depth}", "    STRIDE_IN_1X1: false", *narrow]
+    return "\n".join([*lines, "INPUT:", '  FORMAT: "RGB"'])

@@ -33,7 +33,7 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
         state: tensors by the names that they have in the bare backbone.
         metadata: text by name: backbone, width, image_size, mean and std (JSON lists), method, step, epoch.
     """
-    plain = {name: _plain(name, tensor) for name, tensor in state.items()}
+    plain = plain_tensors(state)
     written = {"iecl": version("iecl")}
     if "backbone" in metadata:
         written["loading"] = loading_snippet(metadata["backbone"], path.name)
@@ -42,6 +42,11 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
         write_atomically(path, save(plain, written))
     except OSError as problem:
         raise UserError(f"cannot write {path}: {problem.strerror}", where=str(path)) from problem
+
+
+def plain_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Dense copies in main memory, floating-point ones as float32: what a file may hold."""
+    return {name: _plain(name, tensor) for name, tensor in state.items()}
 
 
 def _plain(name: str, tensor: Tensor) -> Tensor:

@@ -24,6 +24,19 @@ def build_method(
     `start` are the backbone's first weights, in the place of random ones; momentum copies begin with them too.
     """
     batch = batch_per_process(plan, world)
+    method = assemble_method(plan, world, samples=samples, classes=classes, start=start)
+    if batch < method.min_batch:
+        raise UserError(
+            f"{plan.method_name} needs at least {method.min_batch} images in each process, this run has {batch}",
+            where="training.batch",
+        )
+    return method
+
+
+def assemble_method(
+    plan: Plan, world: int = 1, *, samples: int = 0, classes: int = 0, start: Mapping[str, Tensor] | None = None
+) -> Method:
+    """As `build_method`, without a look at whether the batch is large enough for the method."""
     host_class = METHODS[plan.host_name].load()
     backbone = make_backbone(plan.backbone.name, plan.training.seed)
     if start is not None:
@@ -33,15 +46,11 @@ def build_method(
         torch.manual_seed(counter.key(plan.training.seed, "weights/method"))
         facts = DataFacts(samples, classes, plan.data.image_size, plan.data.mean, plan.data.std)
         host: Method = host_class(backbone, plan.method_settings(), *([facts] if host_class.needs_facts else []))
+        batch = batch_per_process(plan, world)
         saib = make_saib(plan.saib, image_size=plan.data.image_size, batch=batch)
         method: Method = host
         if plan.is_wrapped:
             method = IECL(host, saib, plan.objective, side=plan.saib.side, image_size=plan.data.image_size)
-    if batch < method.min_batch:
-        raise UserError(
-            f"{plan.method_name} needs at least {method.min_batch} images in each process, this run has {batch}",
-            where="training.batch",
-        )
     return method
 
 

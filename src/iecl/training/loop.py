@@ -15,6 +15,7 @@ from iecl.console import ProgressLine, counted
 from iecl.data.batch import Batch
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
+from iecl.data.source import Source
 from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.meters.selection import CHOOSING
 from iecl.methods.contract import Method, Step
@@ -51,10 +52,15 @@ class Trainee(nn.Module):
 class Loop:
     """Everything that lives as long as a run does in one process."""
 
-    def __init__(self, fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) -> None:
+    def __init__(
+        self, fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine, source: Source | None = None
+    ) -> None:
+        """Open the data and build the method; `source` are pictures that are open already."""
         self.fabric, self.plan, self.run, training = fabric, plan, run, plan.training
         self.skipped = SkippedFiles(run)
-        self.source = open_source(plan.data, "pretrain", self.skipped.add, line.count("reading images"))
+        if source is None:
+            source = open_source(plan.data, "pretrain", self.skipped.add, line.count("reading images"))
+        self.source = source
         self.loader = Loader(
             self.source,
             batch=batch_per_process(plan, fabric.world_size),

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,42 @@ def choose_precision(asked: str, accelerator: str) -> str:
         has_units = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
         return "bf16-mixed" if has_units else "32-true"
     return "32-true"
+
+
+def on_this_machine(settings: TrainingSettings) -> TrainingSettings:
+    """The settings with accelerator and precision chosen."""
+    accelerator = choose_accelerator(settings.accelerator)
+    return replace(settings, accelerator=accelerator, precision=choose_precision(settings.precision, accelerator))
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most memory that this process held, in MB: on the GPU if there is one."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) // 2**20
+    kept = _kilobytes(Path("/proc/self/status"), "VmHWM")
+    if kept:  # the system's other record, below, counts what the process that started this one held
+        return kept // 2**10
+    try:
+        import resource
+    except ImportError:  # Windows keeps no such record
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def free_memory(device: torch.device) -> int:
+    """Memory that a run on this device may still take, in MB; 0: the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) // 2**20
+    return _kilobytes(Path("/proc/meminfo"), "MemAvailable") // 2**10
+
+
+def _kilobytes(file: Path, name: str) -> int:
+    """A number of one of Linux's own tables; 0 where there is no such table."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
 
 
 def choose_strategy(asked: str, devices: int, nodes: int) -> str:

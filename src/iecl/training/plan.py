@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
+from iecl.data.named import DATASETS
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError, did_you_mean
 from iecl.methods import HOSTS, METHODS
@@ -63,6 +65,14 @@ class Plan:
         """All settings as commented TOML, with the method's defaults filled in."""
         sections = {"method": self.method_settings()} | {name: getattr(self, name) for name in SECTIONS}
         return to_toml(sections, header, names={"method": self.method_name})
+
+    def recipe(self) -> str:
+        """The settings as a recipe that may be given away: it says what the data were called, not where they were."""
+        name = self.data.name if self.data.name in DATASETS else Path(self.data.name).name
+        shared = replace(self, data=replace(self.data, name=name, root=""))
+        return shared.to_toml(
+            "The recipe of these weights. Use it again: iecl pretrain --recipe THIS_FILE --data FOLDER"
+        )
 
     def values(self) -> dict[str, Any]:
         """All settings as plain values."""

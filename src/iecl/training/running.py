@@ -12,7 +12,7 @@ import torch
 from lightning_fabric import Fabric
 
 import iecl
-from iecl.backbones.making import width_of
+from iecl.backbones.making import stem_of, width_of
 from iecl.console import ProgressLine, counted, duration, log_to_terminal
 from iecl.errors import TrainingError, UserError
 from iecl.meters.verdict import UNTRAINED, verdict
@@ -23,15 +23,16 @@ from iecl.runs.proving import described, proof_features
 from iecl.runs.weights import save_weights
 from iecl.training.building import batch_per_process
 from iecl.training.loop import Loop
-from iecl.training.machine import choose_accelerator, choose_precision, make_fabric
+from iecl.training.machine import make_fabric, on_this_machine, peak_memory
 from iecl.training.plan import Plan, plan_from_values
+from iecl.training.planning import comparison, held_against
 
 log = logging.getLogger("iecl.training")
 
 
 def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, Any]:
     """Train (or go on training) in `run` and return its summary."""
-    plan = _resolve_machine(plan)
+    plan = replace(plan, training=on_this_machine(plan.training))
     batch_per_process(plan, max(1, plan.training.devices) * plan.training.nodes)  # told before processes start
     fabric = make_fabric(plan.training, run.path)  # first: what it refuses must not leave half a run behind
     if rank_at_start() == 0 and not run.holds_run:
@@ -44,12 +45,6 @@ def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, An
         raise result
     summary: dict[str, Any] = result
     return summary
-
-
-def _resolve_machine(plan: Plan) -> Plan:
-    accelerator = choose_accelerator(plan.training.accelerator)
-    precision = choose_precision(plan.training.precision, accelerator)
-    return replace(plan, training=replace(plan.training, accelerator=accelerator, precision=precision))
 
 
 def _device_name(plan: Plan) -> str:
@@ -86,15 +81,18 @@ def _train(fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) ->
     seconds = time.monotonic() - began
     images = (loop.steps - first) * plan.training.batch * plan.training.accumulate
     _write_weights(loop, run)
-    summary = {
+    summary: dict[str, Any] = {
         "finished": True,
         "steps": loop.steps,
         "images": len(loop.source),
         "skipped": len(loop.skipped.reasons),
         "seconds": round(seconds, 1),
         "images_per_second": round(images / seconds, 1),
-        "peak_memory_megabytes": _peak_memory(fabric),
+        "peak_memory_megabytes": peak_memory(fabric.device),
     }
+    held = held_against(run, plan, summary, (loop.steps - first) / loop.steps)
+    if held:
+        summary["plan"] = held
     return _write_summary(run, summary, width_of(loop.method.encoder()), is_untrained=not loop.method.online)
 
 
@@ -120,6 +118,8 @@ def _write_summary(
             summary["images_per_second"],
             run.weights,
         )
+        if "plan" in summary:
+            log.info("%s", comparison(summary["plan"]))
     return summary
 
 
@@ -138,20 +138,11 @@ def _write_weights(loop: Loop, run: RunDirectory) -> None:
         "step": str(loop.step),
         "epoch": str(plan.training.epochs),
         "iecl": iecl.__version__,
+        "stem": stem_of(encoder),
+        "recipe": plan.recipe(),
     }
     metadata |= described(proof_features(encoder, plan.data.image_size))
     save_weights(run.weights, encoder.state_dict(), metadata)
-
-
-def _peak_memory(fabric: Fabric) -> int:
-    """The most memory that this process held, in MB: on the GPU if there is one."""
-    if fabric.device.type == "cuda":
-        return torch.cuda.max_memory_allocated() // 2**20
-    try:
-        import resource
-    except ImportError:  # Windows keeps no such record
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10
 
 
 class _LogFile:

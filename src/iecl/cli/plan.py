@@ -1,0 +1,26 @@
+"""`iecl plan --data ...`: what a run will take, before it is started."""
+
+import argparse
+from typing import Any
+
+from iecl.cli.command import say
+from iecl.cli.pretrain import add_settings, asked
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The settings of a run, as for `iecl pretrain`."""
+    add_settings(parser)
+    parser.add_argument("--out", default="", help="run directory of a run to come, which keeps the forecast")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long to try steps")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Try steps, show the forecast, and what to do next."""
+    from iecl import api
+    from iecl.training.planning import words
+
+    made = api.plan(args.data, **asked(args), out=args.out, seconds=args.seconds, quiet=args.quiet)
+    say(args, *words(made))
+    where = f" --out {args.out}" if args.out else ""
+    say(args, f"next: iecl pretrain with the same words{where} --batch-size {made['suggested']['batch']}")
+    return made

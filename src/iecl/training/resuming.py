@@ -1,0 +1,51 @@
+"""What a run that goes on may change, and what it may not."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from iecl.data.resolve import folder_of
+from iecl.errors import UserError
+from iecl.runs.directory import RunDirectory
+from iecl.settings import merge, parse_assignment, read_toml
+from iecl.training.plan import Plan, difference, plan_from_values
+
+log = logging.getLogger("iecl.training")
+PROCESSES = ("training.devices", "training.nodes", "training.strategy")
+FREE = ("data.workers", "training.loggers", *PROCESSES)
+"""Images and draws are the same for any number of workers and processes: these may be others than before."""
+
+
+def settings_to_resume(
+    run: RunDirectory, method: str, flags: Mapping[str, Any], sets: Iterable[str]
+) -> tuple[Plan, list[str]]:
+    """The run's own plan with what was given now laid over it, and everything that is thereby different.
+
+    Raises:
+        UserError: something differs that decides how the run goes on; both values are named.
+    """
+    before = read_toml(run.settings)
+    after = merge(before, flags)
+    for text in sets:
+        after = merge(after, parse_assignment(text))
+    if method:
+        after = merge(after, {"method": {"name": method}})
+    if "name" in flags.get("data", {}):
+        folder = folder_of(after["data"]["name"])
+        after["data"] = {**after["data"], "name": after["data"]["name"] if folder is None else str(folder)}
+    new = plan_from_values(after)
+    changed = difference(plan_from_values(before), new)
+    # The printed block is as wide as one process's part of the batch.
+    free = tuple(name for name in FREE if name not in PROCESSES) if new.saib.form == "batch" else FREE
+    refused = [line for line in changed if not line.startswith(free)]
+    if refused:
+        raise UserError(
+            f"a resumed run keeps its settings: {'; '.join(refused)}",
+            where=str(run.settings),
+            do="use the same values, or another --out",
+        )
+    others = [line for line in changed if line.startswith(PROCESSES)]
+    if others:
+        words = "images and draws stay the same, rounding does not, and batch norm sees another part of the batch"
+        log.warning("%s: %s", "; ".join(others), words)
+    return new, changed
