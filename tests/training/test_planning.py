@@ -116,7 +116,7 @@ def test_a_queue_lifts_the_warning_of_small_batches() -> None:
 def test_real_steps_are_tried_and_the_run_is_held_against_them(
     picture_folder: Path, tmp_path: Path, tiny: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    made = iecl.plan(picture_folder, **RUN, sets=tiny, out=tmp_path / "run", seconds=1.0)
+    made = iecl.plan(picture_folder, **RUN, sets=tiny, out=tmp_path / "run", seconds=60.0)
     assert made["images"] == 40
     assert [row["batch"] for row in made["measured"]["rows"]] == [8, 16]
     assert made["memory_megabytes"] > 100
