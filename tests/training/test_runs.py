@@ -76,6 +76,19 @@ def test_the_loss_curve_does_not_depend_on_workers_or_memory(
     assert curves[0] == curves[1] == curve(resident.path)
 
 
+@pytest.mark.parametrize(("accumulate", "starts"), [(1, 1), (2, 3)])  # 5 batches: one is left over where 2 make a step
+def test_workers_outlive_an_epoch_that_uses_all_batches(
+    accumulate: int, starts: int, picture_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from iecl.data.loader import _Pool
+
+    made, make = [], _Pool._make_loader
+    monkeypatch.setattr(_Pool, "_make_loader", lambda self: (made.append(self), make(self))[1])
+    sets = [*tiny, "data.resident_megabytes=0", "data.workers=1", f"training.accumulate={accumulate}"]
+    iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
+    assert len(made) == starts
+
+
 @pytest.mark.parametrize("extra", [["saib.form=certified"], ["method.queue=32", "method.symmetric=false"]])
 def test_a_run_that_was_killed_continues_exactly(
     extra: list[str], picture_folder: Path, tmp_path: Path, tiny: list[str]

@@ -36,6 +36,12 @@ from iecl.views.policies import POLICIES
 log = logging.getLogger("iecl.training")
 
 
+def finish(batches: Generator[Batch, None, None]) -> None:
+    """Let an epoch's batches come to their end: workers of one that is broken off are ended, and started anew."""
+    if next(batches, None) is not None:  # some fill no optimiser step
+        batches.close()
+
+
 class Trainee(nn.Module):
     """A method behind plain types: what wraps a module for several processes cannot look into our dataclasses."""
 
@@ -142,7 +148,7 @@ class Loop:
             if parallel.any_of(bool(stop.signal), self.fabric.device):
                 batches.close()
                 self._leave(stop)
-        batches.close()
+        finish(batches)
         self._end_epoch(epoch)
 
     def optimise(self, batches: Iterator[Batch]) -> None:

@@ -10,7 +10,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from iecl.data.source import ChosenSource, Numbers, Source, is_in_memory
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory, strict_json
 from iecl.training.building import assemble_method
-from iecl.training.loop import Loop
+from iecl.training.loop import Loop, finish
 from iecl.training.machine import free_memory, make_fabric, on_this_machine, peak_memory
 from iecl.training.plan import Plan, plan_from_values
 
@@ -189,12 +189,15 @@ def _measure(
 def _take_steps(loop: Loop, seconds: float) -> tuple[float, float, list[float]]:
     """Seconds before an epoch, of the first step, and of further ones until the time is up."""
     end, before, times = time.monotonic() + seconds, 0.0, list[float]()
-    batches: Iterator[Batch] = iter(())
+    batches: Generator[Batch, None, None] | None = None
     while len(times) <= FEWEST_STEPS or (len(times) <= MOST_STEPS and time.monotonic() < end):
         if loop.step % loop.steps_per_epoch == 0:
+            if batches is not None:
+                finish(batches)
             began = time.perf_counter()
             batches = loop.begin_epoch()
             before = time.perf_counter() - began
+        assert batches is not None  # step 0 begins an epoch
         began = time.perf_counter()
         loop.optimise(batches)
         if loop.fabric.device.type == "cuda":
