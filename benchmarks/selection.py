@@ -21,7 +21,7 @@ from benchmarks.speed import part_of
 from benchmarks.study import Arms, pretrained, study
 from iecl.api import load
 
-BACKBONE, EPOCHS, BATCH, PER_CLASS = "resnet10-w16", 10, 128, 400
+BACKBONE, EPOCHS, BATCH, PER_CLASS = "resnet10-w16", 8, 128, 300
 ARMS: Arms = {
     "ie-cl": ["--method", "ie-cl"],
     "simclr": ["--method", "simclr"],

@@ -147,7 +147,7 @@ def test_without_labels_a_score_decides_on_the_best_checkpoint(
     picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "data.labels=none"], **RUN)
-    scores = {row["step"]: row[f"score/{CHOOSING}"] for row in run.metrics if "score/rank_me" in row and row["step"]}
+    scores = {row["step"]: row[f"score/{CHOOSING}"] for row in run.metrics if "score/uniformity" in row and row["step"]}
     assert len(scores) == RUN["epochs"]
     assert not any("knn" in row for row in run.metrics)
     best = load_checkpoint(run.path / "checkpoints" / "best.ckpt")

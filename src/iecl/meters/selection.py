@@ -67,5 +67,5 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "coding_rate": entropy,
     "uniformity": lambda features: -uniformity(features),
 }
-CHOOSING = "rank_me"
+CHOOSING = "uniformity"
 """The score that decides on the best checkpoint of a run without labels."""
