@@ -164,6 +164,15 @@ def test_a_place_that_holds_a_run_is_refused_before_any_step(tmp_path: Path) -> 
         iecl.plan("shapes", out=tmp_path)
 
 
+def test_a_forecast_goes_with_the_run_that_it_was_of(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    RunDirectory.fresh(tmp_path, overwrite=True)  # no run yet: it is of the one to come
+    assert (tmp_path / "plan.json").exists()
+    (tmp_path / "settings.toml").write_text("")
+    RunDirectory.fresh(tmp_path, overwrite=True)
+    assert not (tmp_path / "plan.json").exists()
+
+
 def test_what_the_probe_refuses_reaches_the_user(picture_folder: Path, tiny: list[str]) -> None:
     diverging = [*tiny, "optimiser.name=sgd", "optimiser.rate=1e30", "optimiser.warmup=0"]
     with pytest.raises(TrainingError, match=r"became NaN or infinite at step 2"):

@@ -81,8 +81,9 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Remove what a former run wrote here, with what was foretold of it, and nothing else."""
+        if self.holds_run:  # without a run, the forecast is of one to come
+            self.plan.unlink(missing_ok=True)
         self._remove_run()
-        self.plan.unlink(missing_ok=True)
 
     def _remove_run(self) -> None:
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
