@@ -67,7 +67,7 @@ ARMS: dict[str, dict[str, Evaluation]] = {
         "segmentation": Segmentation(
             SegmentationSettings(
                 # A fine map, for thin objects; a crop within the pictures, for padding would be learnt as well.
-                **(SMALL_SEGMENTER | {"output_stride": 8, "long_side": 336, "crop": 208}),
+                **(SMALL_SEGMENTER | {"output_stride": 8, "long_side": 280, "crop": 208}),
                 train="few",
                 test="few",
                 contrast=0.0,

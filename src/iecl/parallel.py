@@ -84,3 +84,9 @@ def barrier() -> None:
     """Wait until every process is here."""
     if is_on():
         dist.barrier()
+
+
+def leave() -> None:
+    """End the talk with other processes: a process that goes while its threads still listen may be aborted."""
+    if is_on():
+        dist.destroy_process_group()

@@ -12,6 +12,7 @@ import torch
 from lightning_fabric import Fabric
 
 import iecl
+from iecl import parallel
 from iecl.backbones.making import stem_of, width_of
 from iecl.console import ProgressLine, counted, duration, log_to_terminal
 from iecl.errors import TrainingError, UserError
@@ -68,6 +69,7 @@ def _train_in_process(fabric: Fabric, values: dict[str, Any], out: str, quiet: b
         finally:
             for logger in fabric.loggers:
                 logger.finalize("ended")  # or its thread would write on while the process goes
+            parallel.leave()
 
 
 def _train(fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) -> dict[str, Any]:
