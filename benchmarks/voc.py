@@ -67,11 +67,11 @@ ARMS: dict[str, dict[str, Evaluation]] = {
         "segmentation": Segmentation(
             SegmentationSettings(
                 # A fine map, for thin objects; a crop within the pictures, for padding would be learnt as well.
-                **(SMALL_SEGMENTER | {"output_stride": 8, "long_side": 280, "crop": 208}),
+                **(SMALL_SEGMENTER | {"output_stride": 8, "long_side": 224, "crop": 144}),
                 train="few",
                 test="few",
                 contrast=0.0,
-                epochs=150,
+                epochs=120,
                 batch=4,
                 rate=1e-3,
                 schedule="cosine",
