@@ -63,10 +63,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _one(args: argparse.Namespace, model: str, options: dict[str, Any]) -> dict[str, Any]:
     from iecl import api
 
-    given = {
-        name: getattr(args, name)
-        for name in ("checkpoint", "backbone", "image_size", "layout", "method", "out", "quiet")
-    }
+    given = {name: getattr(args, name) for name in SHARED}
     if args.seeds is not None:
         given["seeds"] = args.seeds
     if args.evaluation == ALL:
