@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -78,6 +78,8 @@ def pretrain(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     sets: Iterable[str] = (),
     start_from: str | Path = "",
+    layout: str = "",
+    allow: Sequence[str] = (),
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
@@ -96,6 +98,8 @@ def pretrain(
         settings: further settings by section, as in `{"optimiser": {"rate": 1e-3}}`.
         sets: the same as text, as in `["optimiser.rate=1e-3"]`.
         start_from: a run or a file of weights that the backbone begins with; everything else begins afresh.
+        layout: how a file from elsewhere names its tensors, where that is not clear.
+        allow: patterns of its tensors that may be missing, misshapen or unexpected.
         resume: go on with the run in `out`; settings given here must equal the run's.
         overwrite: replace a run in `out`.
         quiet: show warnings only.
@@ -111,7 +115,10 @@ def pretrain(
             plan, run, changed = _plan_to_resume(out, method, recipe, given, sets)
             return _start(plan, run, quiet, {"kind": "resume"} | ({"changed": changed} if changed else {}))
         if start_from:
-            return _start_from(str(start_from), backbone, (out, method, recipe, given, sets, overwrite), quiet)
+            foreign = {"backbone": backbone, "layout": layout, "allow": allow}
+            return _start_from(str(start_from), foreign, (out, method, recipe, given, sets, overwrite), quiet)
+        if layout or allow:
+            raise UserError("which file has that layout or exception?", where="--from", do="name it")
         plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
         return _start(plan, run, quiet, {"kind": "start"})
 
@@ -240,14 +247,14 @@ def _keep_apart(data: str, out: Path) -> None:
         raise UserError(f"{out} holds the pictures", where="--out", do="name another folder for the run")
 
 
-def _start_from(source: str, backbone: str, asked: tuple[Any, ...], quiet: bool) -> Run:
+def _start_from(source: str, foreign: dict[str, Any], asked: tuple[Any, ...], quiet: bool) -> Run:
     """A new run whose backbone begins with the weights of another, which its folder keeps."""
     log.info("loading torch")
     from iecl.continuing import keep_start
     from iecl.evaluation.model import load_model
     from iecl.settings import merge
 
-    model = load_model(source, backbone=backbone)
+    model = load_model(source, **foreign)
     out, method, recipe, given, sets, overwrite = asked
     given = merge({"backbone": {"name": model.name}}, given)
     if given["backbone"]["name"] != model.name:
@@ -317,18 +324,12 @@ def evaluate_all(model: str | Path, data: str | None = None, **options: Any) -> 
 
 
 def embed(
-    model: str | Path,
-    data: str | Path,
-    out: str | Path,
-    *,
-    checkpoint: str = "final",
-    overwrite: bool = False,
-    quiet: bool = True,
+    model: str | Path, data: str | Path, out: str | Path, *, checkpoint: str = "final", **options: Any
 ) -> dict[str, Any]:
-    """Write one feature vector for each image to a .npz or .parquet file."""
+    """Write one feature vector for each image to a .npz or .parquet file: see `iecl.evaluation.embedding.embed`."""
     from iecl.evaluation.embedding import embed as write
 
-    return write(model, str(data), Path(out), checkpoint=checkpoint, overwrite=overwrite, quiet=quiet)
+    return write(model, str(data), Path(out), checkpoint=checkpoint, **options)
 
 
 def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", **options: Any) -> dict[str, Any]:

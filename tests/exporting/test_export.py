@@ -61,6 +61,7 @@ def test_the_file_says_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
     made = export(tmp_path / "run", tmp_path / "out.safetensors")
     _, metadata = load_weights(tmp_path / "out.safetensors")
     loading, version = metadata.pop("loading"), metadata.pop("iecl")
+    assert metadata.pop("source") == made["weights"]
     assert loading == made["snippet"]
     assert version
     recipe = tomllib.loads(metadata.pop("recipe"))

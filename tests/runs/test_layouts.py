@@ -84,6 +84,49 @@ def test_what_fits_no_layout_is_refused_with_what_it_holds(
         backbone_from_file(tmp_path / "file.pth", NAME)
 
 
+EXCEPTIONS = {
+    "layer missing": ("layer3.0.conv2.*", "71/72 tensors, 1 missing, 0 unexpected", "layer3.0.conv2.weight"),
+    "other shape": ("layer2.0.conv1.weight", "71/72 tensors, 1 missing, 0 unexpected", "layer2.0.conv1.weight"),
+    "extra layer": ("layer5.*", "72/72 tensors, 0 missing, 1 unexpected", "layer5.0.conv1.weight"),
+}
+
+
+@pytest.mark.parametrize("kind", EXCEPTIONS)
+def test_an_exception_must_be_named_and_is_told_with_the_count(
+    kind: str, trained: torch.nn.Module, tmp_path: Path
+) -> None:
+    pattern, count, name = EXCEPTIONS[kind]
+    torch.save(damaged(kind, trained.state_dict()), tmp_path / "file.pth")
+    with pytest.raises(UserError, match=r"name each exception, as in --allow 'layer4\.\*'"):
+        backbone_from_file(tmp_path / "file.pth", NAME, allow=["layer1.*"])
+    backbone, proof = backbone_from_file(tmp_path / "file.pth", NAME, allow=[pattern])
+    assert proof.startswith(count)
+    assert f"layout plain, allowed: {name}" in proof
+    new, held, theirs = make_backbone(NAME).state_dict(), backbone.state_dict(), trained.state_dict()
+    for key in held:  # what is missing is as in a new backbone, everything else is the file's
+        assert torch.equal(held[key], (new if key == name else theirs)[key])
+
+
+def test_an_exception_that_is_not_needed_is_refused(trained: torch.nn.Module, tmp_path: Path) -> None:
+    torch.save(damaged("layer missing", trained.state_dict()), tmp_path / "file.pth")
+    with pytest.raises(UserError, match=r"'fc\.\*' allows nothing: no such tensor is amiss \(--allow\)"):
+        backbone_from_file(tmp_path / "file.pth", NAME, allow=["layer3.*", "fc.*"])
+
+
+def test_however_much_is_allowed_the_layout_that_lacks_least_is_taken_and_an_empty_one_never(
+    trained: torch.nn.Module, tmp_path: Path
+) -> None:
+    torch.save(named("moco", trained.state_dict()), tmp_path / "file.pth")
+    with pytest.raises(UserError, match="allows nothing"):  # moco fits without
+        backbone_from_file(tmp_path / "file.pth", NAME, allow=["*"])
+    torch.save(damaged("no weights", {}), tmp_path / "file.pth")
+    with pytest.raises(UserError, match="has no known layout"):
+        backbone_from_file(tmp_path / "file.pth", NAME, allow=["*"])
+    torch.save(damaged("prefix renamed", trained.state_dict()), tmp_path / "file.pth")
+    with pytest.raises(UserError, match="has no known layout"):  # nothing of it would be loaded
+        backbone_from_file(tmp_path / "file.pth", NAME, allow=["*"])
+
+
 def test_a_file_with_two_backbones_asks_which(trained: torch.nn.Module, tmp_path: Path) -> None:
     other = make_backbone(NAME, 4)
     both = named("dino-teacher", trained.state_dict()) | named("dino-student", other.state_dict())

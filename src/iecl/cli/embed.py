@@ -4,16 +4,18 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
+from iecl.cli.foreign import add_foreign, foreign
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A model, images, a file."""
-    parser.add_argument("model", help="run directory or exported .safetensors file")
+    parser.add_argument("model", help="run directory, file of weights, or random")
     parser.add_argument("--data", required=True, help="folder of images, or a name from: iecl list datasets")
     parser.add_argument("--out", required=True, help="file to write, .npz or .parquet")
     parser.add_argument(
         "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
     )
+    add_foreign(parser, image_size=True)
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
@@ -22,7 +24,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from iecl import api
 
     asked = {name: getattr(args, name) for name in ("checkpoint", "overwrite", "quiet")}
-    result = api.embed(args.model, args.data, args.out, **asked)
+    result = api.embed(args.model, args.data, args.out, **asked, **foreign(args))
     say(
         args,
         f"{result['rows']:,} vectors of length {result['width']} in {result['path']}"

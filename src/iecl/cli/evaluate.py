@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
+from iecl.cli.foreign import add_foreign, foreign
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.registry import resolve
@@ -12,8 +13,8 @@ from iecl.settings import merge, parse_assignment
 ALL = "all"
 FLAGS = ("k", "temperature", "epochs", "seed")
 """Settings so common that they have a flag of their own."""
-SHARED = ("checkpoint", "backbone", "image_size", "layout", "method", "out", "quiet")
-"""What every evaluation takes besides its settings."""
+SHARED = ("checkpoint", "method", "out", "quiet")
+"""What every evaluation takes besides its settings and the flags of weights from elsewhere."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
     )
-    parser.add_argument("--backbone", default="", help="what a file from elsewhere, or random, is")
-    parser.add_argument("--image-size", type=int, default=0, help="side of a view for such a backbone")
-    parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
+    add_foreign(parser, image_size=True)
     parser.add_argument("--method", default="", help="what trained such a file, for the table, as in supervised")
     parser.add_argument("--seeds", type=int, help="repetitions with other seeds; default: 1, and 3 for all")
     parser.add_argument("--out", help="file for the result; all: folder for the card")
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _one(args: argparse.Namespace, model: str, options: dict[str, Any]) -> dict[str, Any]:
     from iecl import api
 
-    given = {name: getattr(args, name) for name in SHARED}
+    given = {name: getattr(args, name) for name in SHARED} | foreign(args)
     if args.seeds is not None:
         given["seeds"] = args.seeds
     if args.evaluation == ALL:

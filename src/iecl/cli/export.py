@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
+from iecl.cli.foreign import add_foreign, foreign
 
 FORMATS = ("safetensors", "torchvision", "timm", "detectron2", "onnx")
 """The rows of `iecl.runs.forms.FORMS`, which would import torch."""
@@ -19,8 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of the run"
     )
-    parser.add_argument("--backbone", default="", help="what a file from elsewhere is")
-    parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
+    add_foreign(parser, image_size=True)
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
 
 
@@ -33,9 +33,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         args.out,
         checkpoint=args.checkpoint,
         form=args.format,
-        backbone=args.backbone,
-        layout=args.layout,
         overwrite=args.overwrite,
+        **foreign(args),
     )
-    say(args, f"{result['path']}: {result['proof']}", "load it with:", result["snippet"])
+    say(args, f"read: {result['weights']}", f"{result['path']}: {result['proof']}", "load it with:", result["snippet"])
     return result

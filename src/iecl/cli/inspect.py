@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
+from iecl.cli.foreign import add_foreign, foreign
 from iecl.console import plain_table
 
 
@@ -15,9 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
     )
-    parser.add_argument("--backbone", default="", help="what a file from elsewhere is")
-    parser.add_argument("--image-size", type=int, default=0, help="side of a view for such a file")
-    parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
+    add_foreign(parser, image_size=True)
     parser.add_argument("--out", help="folder for the report; default: RUN/inspection")
 
 
@@ -25,8 +24,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Say what was found, stage by stage."""
     from iecl import api
 
-    names = ("images", "checkpoint", "backbone", "image_size", "layout", "out", "quiet")
-    result = api.inspect(args.model, args.data, **{name: getattr(args, name) for name in names})
+    asked = {name: getattr(args, name) for name in ("images", "checkpoint", "out", "quiet")}
+    result = api.inspect(args.model, args.data, **asked, **foreign(args))
     say(args, f"weights: {result['weights']}", "")
     say(args, plain_table(HEAD, [_row(stage) for stage in result["layers"]]), "")
     say(args, *result["findings"], f"verdict of the run: {result['verdict']}", f"written: {', '.join(result['files'])}")

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
+from iecl.cli.foreign import add_exceptions
 from iecl.runs.directory import rank_at_start
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="", help="run directory to write; default: runs/METHOD-DATA")
     parser.add_argument("--seed", type=int, help="decides every random draw")
     parser.add_argument("--from", dest="start_from", default="", help="run or file of weights to begin with")
+    add_exceptions(parser)
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
 
@@ -68,6 +70,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         **asked(args),
         seed=args.seed,
         start_from=args.start_from,
+        layout=args.layout,
+        allow=args.allow,
         resume=args.resume,
         overwrite=args.overwrite,
         quiet=args.quiet,

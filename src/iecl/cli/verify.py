@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
+from iecl.cli.foreign import add_foreign, foreign
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,8 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", help="exported .safetensors file, run directory, or with --backbone any file of weights"
     )
-    parser.add_argument("--backbone", default="", help="what a file from elsewhere is")
-    parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
+    add_foreign(parser)
     parser.add_argument("--against", help="run or exported file whose features it must give")
 
 
@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Say what was compared, and warn of a network that nobody trained."""
     from iecl import api
 
-    result = api.verify(args.file, backbone=args.backbone, layout=args.layout, against=args.against)
+    result = api.verify(args.file, against=args.against, **foreign(args))
     norms = result["norms_moved"]
     moved = "no norms" if norms is None else f"{100 * norms:.0f} % of its norms' numbers have moved"
     spectrum = f"singular values {result['spectrum_distance']:.1f} times as far as those of another random one"

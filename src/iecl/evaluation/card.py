@@ -1,6 +1,6 @@
 """All evaluations of one backbone on one page: the card, as Markdown for people and as JSON for programs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ def evaluate_all(
     backbone: str = "",
     image_size: int = 0,
     layout: str = "",
+    allow: Sequence[str] = (),
     method: str = "",
     seeds: int = 3,
     out: Path | str | None = None,
@@ -47,6 +48,7 @@ def evaluate_all(
         backbone: what a file from elsewhere, or `random`, is.
         image_size: side of a view for such a backbone.
         layout: how such a file names its tensors, where that is not clear.
+        allow: patterns of its tensors that may be missing, misshapen or unexpected.
         method: what trained such a file, as in `supervised`: the paper's number for it is shown beside.
         seeds: repetitions of each evaluation that has a seed.
         out: folder for the card; by default the run's `evaluations/`.
@@ -54,7 +56,8 @@ def evaluate_all(
         options: settings by evaluation, as in `{"linear": {"epochs": 100}}`.
     """
     chosen = {name: prepare(name, (options or {}).get(name, {})) for name in _names(only, voc)}
-    model = load_model(target, checkpoint, backbone=backbone, image_size=image_size, layout=layout, method=method)
+    foreign: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "layout": layout, "allow": allow}
+    model = load_model(target, checkpoint, **foreign, method=method)
     folder = _folder(target, out)
     results = []
     with ProgressLine(quiet) as line:

@@ -28,6 +28,7 @@ def embed(
     checkpoint: str = "final",
     overwrite: bool = False,
     quiet: bool = True,
+    **foreign: Any,
 ) -> dict[str, Any]:
     """Write the features of all images of a folder or a data set, training images before test images.
 
@@ -36,12 +37,13 @@ def embed(
     file takes its name when it is whole.
 
     Args:
-        target: a run directory or an exported `.safetensors` file.
+        target: a run directory, a file of weights, or `random`; see `iecl.evaluation.model.load_model`.
         data: folder or named data set; None: the data of the run.
         out: file to write.
         checkpoint: which weights of a run: `final`, `last` or `best`.
         overwrite: replace a file that is there.
         quiet: show no progress.
+        **foreign: what `load_model` takes for weights from elsewhere: backbone, image_size, layout, allow.
 
     Returns:
         The file's path, rows and width, how many images were skipped, and the proof of the weights.
@@ -50,7 +52,7 @@ def embed(
         UserError: the file's name, the weights or the data are not usable.
     """
     write = _writer(out, overwrite)  # a wrong name is told before the work, not after
-    model = load_model(target, checkpoint)
+    model = load_model(target, checkpoint, **foreign)
     with ProgressLine(quiet) as line:
         bench = Bench(model, target, data, line)
         splits = {"train": "pretrain", "test": "test"} if bench.has_own_test else {"all": "pretrain"}

@@ -1,7 +1,7 @@
 """Backbones that no run of ours made: files of torchvision or timm weights, and one that was never trained."""
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
 from iecl.runs.checkpoint import check_archive
 from iecl.runs.layouts import read_layout
-from iecl.runs.weights import fingerprint, load_into, load_weights, proof
+from iecl.runs.weights import few, fingerprint, load_into, load_weights, proof
 
 RANDOM = "random"
 """The name of a backbone that was never trained."""
@@ -31,21 +31,25 @@ def random_backbone(backbone: str, seed: int = 0) -> tuple[nn.Module, str]:
     return module, f"random weights of seed {seed}, nothing was loaded, fingerprint {fingerprint(module.state_dict())}"
 
 
-def backbone_from_file(path: Path, backbone: str, layout: str = "") -> tuple[nn.Module, str]:
-    """A backbone with the weights of a file, and the proof that all of them arrived.
+def backbone_from_file(path: Path, backbone: str, layout: str = "", allow: Sequence[str] = ()) -> tuple[nn.Module, str]:
+    """A backbone with the weights of a file, and the proof that all of them arrived, or which did not.
 
     Args:
         path: a .safetensors file, or one of torch.save.
         backbone: what it holds.
         layout: how its tensors are named, a row of `iecl.runs.layouts.LAYOUTS`; empty: the only one that fits.
 
+        allow: patterns of tensors that may be missing, misshapen or unexpected.
+
     Raises:
         UserError: the file cannot be read safely, or its layout is not known or not clear.
     """
     module = make_backbone(backbone)
-    found = read_layout(read_content(path), module.state_dict(), str(path), layout)
+    found = read_layout(read_content(path), module.state_dict(), str(path), layout, allow)
     load_into(module, found.tensors, str(path))
-    words = [proof(module, found.tensors), f"layout {found.layout}"]
+    words = [proof(module, found.tensors, len(found.missing), len(found.unexpected)), f"layout {found.layout}"]
+    if found.exceptions:
+        words.append(f"allowed: {few(found.exceptions)}")
     if found.left_out:
         words.append(f"{len(found.left_out)} tensors of heads and other parts left out")
     if found.made_up:

@@ -1,7 +1,7 @@
 """A backbone from a run directory or a file, with the proof that its weights were loaded."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ def load_model(
     backbone: str = "",
     image_size: int = 0,
     layout: str = "",
+    allow: Sequence[str] = (),
     method: str = "",
 ) -> LoadedModel:
     """A backbone by the name of what holds it.
@@ -71,6 +72,7 @@ def load_model(
         backbone: what a file from elsewhere holds; everything else says so itself.
         image_size: side of a view for a backbone from elsewhere; 0: what it is meant for.
         layout: how such a file names its tensors; empty: the only layout that fits.
+        allow: patterns of tensors that may be missing, misshapen or unexpected in such a file; nothing else is.
         method: what trained such a file, for tables.
 
     Raises:
@@ -80,6 +82,8 @@ def load_model(
         do = did_you_mean(checkpoint, CHECKPOINTS)
         raise UserError(f"no checkpoint is called {checkpoint!r}", where="--checkpoint", do=do)
     path = Path(target)
+    if allow and (not backbone or path.is_dir() or target == RANDOM):
+        raise UserError(f"the weights of {target} must be whole", where="--allow", do="it is for files with --backbone")
     if path.is_dir():
         return _from_run(RunDirectory.existing(path, where=str(path)), checkpoint)
     if checkpoint != "final" and (path.exists() or target == RANDOM):
@@ -92,13 +96,17 @@ def load_model(
         )
     if path.suffix == ".ckpt" and RunDirectory(path.parent.parent).holds_run:
         return _from_checkpoint(RunDirectory(path.parent.parent), load_checkpoint(path), path.stem)
-    return _from_elsewhere(target, backbone, image_size, layout, method) if backbone else _from_file(path)
+    if not backbone:
+        return _from_file(path)
+    made = random_backbone(backbone) if target == RANDOM else backbone_from_file(path, backbone, layout, allow)
+    return _from_elsewhere(target, *made, backbone, image_size, method)
 
 
-def _from_elsewhere(target: Path | str, backbone: str, image_size: int, layout: str, method: str) -> LoadedModel:
+def _from_elsewhere(
+    target: Path | str, module: nn.Module, line: str, backbone: str, image_size: int, method: str
+) -> LoadedModel:
     """A backbone that does not say what pictures it expects: those of ImageNet's constants."""
     is_random = target == RANDOM
-    module, line = random_backbone(backbone) if is_random else backbone_from_file(Path(target), backbone, layout)
     size = image_size or usual_size(backbone)
     metadata = {
         "backbone": backbone,

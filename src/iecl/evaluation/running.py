@@ -33,6 +33,7 @@ def evaluate(
     backbone: str = "",
     image_size: int = 0,
     layout: str = "",
+    allow: Sequence[str] = (),
     method: str = "",
     seeds: int = 1,
     out: Path | str | None = None,
@@ -52,6 +53,7 @@ def evaluate(
         backbone: what a file from elsewhere, or `random`, is.
         image_size: side of a view for such a backbone; 0: what it is meant for.
         layout: how such a file names its tensors, where that is not clear.
+        allow: patterns of its tensors that may be missing, misshapen or unexpected.
         method: what trained such a file, as in `supervised`: the paper's number for it is shown beside.
         seeds: how often to repeat, each time with another seed; the numbers are then means.
         out: a JSON file for the result, besides the one in a run directory.
@@ -62,7 +64,8 @@ def evaluate(
         UserError: an option, the weights or the data are not usable.
     """
     evaluation = prepare(name, options)
-    model = load_model(target, checkpoint, backbone=backbone, image_size=image_size, layout=layout, method=method)
+    foreign: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "layout": layout, "allow": allow}
+    model = load_model(target, checkpoint, **foreign, method=method)
     with ProgressLine(quiet) as line:
         bench = Bench(model, target, data, line, keep_decoded=evaluation.rereads)
         return measure(name, evaluation, bench, seeds=seeds, checkpoint=checkpoint, out=out)

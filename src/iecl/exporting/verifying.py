@@ -1,5 +1,6 @@
 """Does a file of weights do what it did when it was written? And is it more than a random network?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,7 +39,12 @@ class Distance:
 
 
 def verify(
-    path: Path | str, *, backbone: str = "", layout: str = "", against: Path | str | None = None
+    path: Path | str,
+    *,
+    backbone: str = "",
+    layout: str = "",
+    allow: Sequence[str] = (),
+    against: Path | str | None = None,
 ) -> dict[str, Any]:
     """Load a file that `iecl export` or a run wrote, compute the features it carries again, and compare.
 
@@ -46,12 +52,13 @@ def verify(
         path: the file or run directory.
         backbone: what a file from elsewhere holds; it carries no features, and is only proven to load.
         layout: how such a file names its tensors, where that is not clear.
+        allow: patterns of its tensors that may be missing, misshapen or unexpected.
         against: a run or exported file whose features the file must give instead of its own.
 
     Raises:
         UserError: the file is damaged, carries no features, or gives other ones than it should.
     """
-    model = load_model(path, backbone=backbone, layout=layout)
+    model = load_model(path, backbone=backbone, layout=layout, allow=allow)
     found = _agreement(path, model, against)
     if found is not None and not found.holds:
         whose = f"than {against}" if against is not None else "than it carries"

@@ -1,6 +1,6 @@
 """A backbone as one file for other programs, written only when it is proven to give the same features."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ def export(
     form: str = "",
     backbone: str = "",
     layout: str = "",
+    allow: Sequence[str] = (),
     image_size: int = 0,
     overwrite: bool = False,
 ) -> dict[str, Any]:
@@ -42,11 +43,13 @@ def export(
         form: a row of `iecl.runs.forms.FORMS`; empty: what the file's ending and the backbone suggest.
         backbone: what a file from elsewhere holds.
         layout: how such a file names its tensors, where that is not clear.
+        allow: patterns of its tensors that may be missing, misshapen or unexpected.
         image_size: side of a view for such a backbone.
         overwrite: replace a file that is there.
 
     Returns:
-        The file's path and form, the number of tensors, their fingerprint, the proof as a line, and how to load it.
+        The file's path and form, the number of tensors, their fingerprint, the proofs of what was read and of what was
+        written, and how to load it.
 
     Raises:
         UserError: there are no such weights, or the file may not be written.
@@ -56,7 +59,7 @@ def export(
         raise UserError(f"{out} is there already", where="--out", do="add --overwrite, or name another file")
     if not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent}", where="--out", do="make it, or name another")
-    model = load_model(run, checkpoint, backbone=backbone, layout=layout, image_size=image_size)
+    model = load_model(run, checkpoint, backbone=backbone, layout=layout, allow=allow, image_size=image_size)
     form = choose_form(out, form, model.name)
     trial = out.with_name(f".{out.stem}.unproven{out.suffix}")
     try:
@@ -71,6 +74,7 @@ def export(
         "format": form,
         "tensors": len(state),
         "fingerprint": fingerprint(state),
+        "weights": model.proof,
         "proof": line,
         "snippet": _snippet(model, out, form),
     }
@@ -83,7 +87,7 @@ def _snippet(model: LoadedModel, out: Path, form: str) -> str:
 def _write_safetensors(model: LoadedModel, trial: Path, out: Path, form: str) -> str:
     """Tensors and all that is known of them."""
     features = proof_features(model.backbone, model.image_size)
-    metadata = {**model.metadata, "loading": _snippet(model, out, form), **described(features)}
+    metadata = {**model.metadata, "source": model.proof, "loading": _snippet(model, out, form), **described(features)}
     save_weights(trial, model.backbone.state_dict(), metadata)
     state, _ = load_weights(trial)
     fresh = make_backbone(model.name).eval()

@@ -29,11 +29,9 @@ def inspect(
     *,
     images: int = 256,
     checkpoint: str = "final",
-    backbone: str = "",
-    image_size: int = 0,
-    layout: str = "",
     out: Path | str | None = None,
     quiet: bool = True,
+    **foreign: Any,
 ) -> dict[str, Any]:
     """Follow entropy from the pictures through the block and the encoder to the embeddings.
 
@@ -42,19 +40,16 @@ def inspect(
         data: pictures; None: those of the run.
         images: how many to look at; the printed block in its batch form has a number of its own.
         checkpoint: of a run: `final`, `last` or `best`.
-        backbone: what a file from elsewhere holds.
-        image_size: side of a view for such a file.
-        layout: how such a file names its tensors.
         out: folder for the report and its plots; None: `inspection` in the run directory.
         quiet: show no progress.
+        **foreign: what `load_model` takes for weights from elsewhere: backbone, image_size, layout, allow.
 
     Returns:
         Everything that was measured, findings in words, and the files that were written.
     """
     folder = _folder(target, out)
     with ProgressLine(quiet) as line:
-        options = {"images": images, "checkpoint": checkpoint, "backbone": backbone, "image_size": image_size}
-        subject = load_subject(target, data, line, **options, layout=layout)  # type: ignore[arg-type]
+        subject = load_subject(target, data, line, images, checkpoint, **foreign)
         line.show("measuring the block")
         block = report_block(subject)
         line.show("following entropy through the layers")

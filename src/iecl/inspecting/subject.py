@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -59,18 +60,10 @@ class Subject:
 
 
 def load_subject(
-    target: Path | str,
-    data: str | None,
-    line: ProgressLine,
-    *,
-    images: int,
-    checkpoint: str,
-    backbone: str,
-    image_size: int,
-    layout: str,
+    target: Path | str, data: str | None, line: ProgressLine, images: int, checkpoint: str, **foreign: Any
 ) -> Subject:
     """A run with its block and head, or any file of weights with its backbone alone."""
-    model = load_model(target, checkpoint, backbone=backbone, image_size=image_size, layout=layout)
+    model = load_model(target, checkpoint, **foreign)
     bench = Bench(model, target, data, line)
     bench.device = torch.device("cpu")  # Jacobians and spectra in full precision, of few pictures
     model.backbone.to(bench.device)

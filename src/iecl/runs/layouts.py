@@ -2,12 +2,14 @@
 
 A layout says in which table of a file the tensors are, what stands before their names, and what else may be there. A
 file is read by a layout only if every tensor of the backbone is there in the right shape and everything else in that
-table is accounted for. Two layouts that would give different tensors, and none at all, are both refused.
+table is accounted for. Two layouts that would give different tensors, and none at all, are both refused. Whoever wants
+less than that names the tensors.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -132,26 +134,44 @@ class Reading:
     """Names in the file that belong to heads and other parts."""
     made_up: tuple[str, ...]
     """Counters of batches that the file lacks, set to 0."""
+    missing: tuple[str, ...] = ()
+    """Tensors that the file lacks or has in another shape, as was allowed by name; they are as a new backbone's."""
+    unexpected: tuple[str, ...] = ()
+    """Names in the file that nothing accounts for, as was allowed."""
+
+    @property
+    def exceptions(self) -> tuple[str, ...]:
+        """All that was allowed by name."""
+        return self.missing + self.unexpected
 
 
-def read_layout(content: Mapping[str, Any], wanted: Mapping[str, Tensor], where: str, layout: str = "") -> Reading:
+def read_layout(
+    content: Mapping[str, Any],
+    wanted: Mapping[str, Tensor],
+    where: str,
+    layout: str = "",
+    allow: Sequence[str] = (),
+) -> Reading:
     """Find the tensors of a backbone in what a file holds.
 
     Args:
         content: the file's content: tensors by name, or tables of them.
-        wanted: names and shapes that the backbone has.
+        wanted: the tensors of a new backbone.
         where: the file, for messages.
         layout: a row of `LAYOUTS`; empty: the one that fits, if it is the only one.
+        allow: patterns, as in `layer4.*`, of names that may be missing, misshapen or unexpected.
 
     Raises:
-        UserError: no layout fits, or several do and differ.
+        UserError: no layout fits, or several do and differ, or a pattern allows nothing.
     """
     if layout and layout not in LAYOUTS:
         raise UserError(f"no layout is called {layout!r}", where="--layout", do=did_you_mean(layout, LAYOUTS))
     names = [layout] if layout else list(LAYOUTS)
-    found = {name: reading for name in names if (reading := _read(name, content, wanted)) is not None}
-    if not found:
+    read = {name: reading for name in names if (reading := _read(name, content, wanted, allow)) is not None}
+    if not read:
         raise _nothing_fits(content, wanted, where, layout)
+    fewest = min(len(reading.exceptions) for reading in read.values())
+    found = {name: reading for name, reading in read.items() if len(reading.exceptions) == fewest}
     first = next(iter(found.values()))
     others = [name for name, reading in found.items() if _sources(reading) != _sources(first)]
     if others:
@@ -160,6 +180,9 @@ def read_layout(content: Mapping[str, Any], wanted: Mapping[str, Tensor], where:
             where="--layout",
             do=f"choose one of: {', '.join([first.layout, *others])}",
         )
+    idle = [pattern for pattern in allow if not any(_fits_any(name, [pattern]) for name in first.exceptions)]
+    if idle:
+        raise UserError(f"{idle[0]!r} allows nothing: no such tensor is amiss", where="--allow", do="leave it out")
     return first
 
 
@@ -168,27 +191,33 @@ def _sources(reading: Reading) -> dict[str, int]:
     return {name: id(tensor) for name, tensor in reading.tensors.items() if name not in reading.made_up}
 
 
-def _read(name: str, content: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> Reading | None:
+def _read(name: str, content: Mapping[str, Any], wanted: Mapping[str, Tensor], allow: Sequence[str]) -> Reading | None:
     layout = LAYOUTS[name]
     table = _table(layout, content)
     if table is None:
         return None
     tensors: dict[str, Tensor] = {}
     left_out: list[str] = []
+    unexpected: list[str] = []
     for key, tensor in table.items():
         own = _plain_name(layout, key)
-        if own in wanted:
+        if own not in wanted:
+            (left_out if _is_other_part(layout, key) else unexpected).append(key)
+        elif tensor.shape == wanted[own].shape:
             tensors[own] = tensor
-        elif _is_other_part(layout, key):
-            left_out.append(key)
-        else:
-            return None
-    missing = [key for key in wanted if key not in tensors]
-    made_up = tuple(key for key in missing if key.endswith(COUNTS))
-    if len(made_up) < len(missing) or any(tensors[key].shape != wanted[key].shape for key in tensors):
+    lacking = [key for key in wanted if key not in tensors]
+    missing = tuple(key for key in lacking if _fits_any(key, allow))
+    made_up = tuple(key for key in lacking if key.endswith(COUNTS) and key not in missing)
+    if len(missing) + len(made_up) < len(lacking) or not all(_fits_any(key, allow) for key in unexpected):
         return None
-    tensors |= {key: wanted[key].new_zeros(()) for key in made_up}
-    return Reading(name, tensors, tuple(left_out), made_up)
+    if not tensors:
+        return None
+    tensors |= {key: wanted[key].new_zeros(()) for key in made_up} | {key: wanted[key] for key in missing}
+    return Reading(name, tensors, tuple(left_out), made_up, missing, tuple(unexpected))
+
+
+def _fits_any(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _is_other_part(layout: Layout, key: str) -> bool:
@@ -241,7 +270,7 @@ def _nothing_fits(content: Mapping[str, Any], wanted: Mapping[str, Tensor], wher
     return UserError(
         f"{where} has no known layout for this backbone: it holds {top}{deeper}; nearest: {told}",
         where=where,
-        do="check --backbone, or give the bare backbone's state_dict",
+        do="check --backbone, give the bare backbone's state_dict, or name each exception, as in --allow 'layer4.*'",
     )
 
 

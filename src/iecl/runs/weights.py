@@ -5,7 +5,7 @@ it, and loading into a module proves that every tensor arrived.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -123,8 +123,8 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str) -> Non
     missing, unexpected = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
     if missing or unexpected:
         fitting = len(wanted) - len(missing)
-        lists = ([f"missing {_few(missing)}"] if missing else []) + (
-            [f"unexpected {_few(unexpected)}"] if unexpected else []
+        lists = ([f"missing {few(missing)}"] if missing else []) + (
+            [f"unexpected {few(unexpected)}"] if unexpected else []
         )
         raise UserError(
             f"the weights do not fit: {fitting}/{len(wanted)} tensors, {'; '.join(lists)}",
@@ -137,16 +137,23 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str) -> Non
         if state[name].shape != wanted[name].shape
     ]
     if misshapen:
-        raise UserError(f"the weights do not fit: of another shape {_few(misshapen)}", where=where)
+        raise UserError(f"the weights do not fit: of another shape {few(misshapen)}", where=where)
     module.load_state_dict(state, strict=True)
 
 
-def _few(names: list[str]) -> str:
+def few(names: Sequence[str]) -> str:
+    """The first of many names."""
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
-def proof(module: nn.Module, state: Mapping[str, Tensor]) -> str:
+def proof(module: nn.Module, state: Mapping[str, Tensor], missing: int = 0, unexpected: int = 0) -> str:
     """One line that says that a module holds exactly these tensors, as a check of the module itself.
+
+    Args:
+        module: what the tensors were loaded into.
+        state: the tensors.
+        missing: how many of them are the module's own, since the file lacks them.
+        unexpected: how many others the file has.
 
     >>> layer = nn.Linear(2, 1)
     >>> proof(layer, layer.state_dict()).partition(", fingerprint")[0]
@@ -158,4 +165,5 @@ def proof(module: nn.Module, state: Mapping[str, Tensor]) -> str:
         raise UserError(
             f"the module does not hold the weights it was given: fingerprint {print_of_module}, not {print_of_state}"
         )
-    return f"{len(held)}/{len(state)} tensors, 0 missing, 0 unexpected, fingerprint {print_of_module}"
+    loaded = f"{len(held) - missing}/{len(held)} tensors"
+    return f"{loaded}, {missing} missing, {unexpected} unexpected, fingerprint {print_of_module}"
