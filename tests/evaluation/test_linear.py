@@ -253,3 +253,25 @@ def test_the_literal_probe_of_a_run_leaves_its_checkpoints_where_it_is_told_to(
     (kept,) = bench.work.iterdir()
     assert kept.name.startswith("linear-")
     assert (kept / "last.ckpt").exists()
+
+
+def test_kept_crops_are_those_of_the_literal_probe_taken_in_turn(
+    made_run: MadeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
+    literal = Linear(LinearSettings(mode="literal", epochs=2, rate=1e-4)).measure(bench)
+    kept = Linear(LinearSettings(crops=2, epochs=2, rate=1e-4)).measure(bench)
+    assert kept.details == literal.details  # the accuracy on the crops of the last epoch
+    assert kept.values == literal.values
+    asked: list[int] = []
+    monkeypatch.setattr(bench, "crops", lambda seed, epoch: asked.append(epoch) or Bench.crops(bench, seed, epoch))
+    evaluation = Linear(LinearSettings(crops=2, epochs=5))
+    evaluation.measure(bench)
+    assert asked == [0, 1]
+    assert evaluation.summary.endswith("epochs=5 cached crops=2")
+
+
+@pytest.mark.parametrize("mode", ["literal", "sweep"])
+def test_kept_crops_belong_to_the_cached_probe(mode: str) -> None:
+    with pytest.raises(ValueError, match="crops is 2, it belongs to mode=cached"):
+        LinearSettings(mode=mode, crops=2)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, final
 
@@ -33,6 +34,9 @@ class LinearSettings:
         "slow as so many passes; sweep: cached, and the rate is chosen on a tenth of the training pictures",
         choices=("cached", "literal", "sweep"),
     )
+    crops: int = setting(
+        0, "cached: the first so many crops of `literal`, kept and taken in turn in the place of the plain view", low=0
+    )
     epochs: int = setting(200, "passes over the training features", low=1)
     batch: int = setting(512, "features in a step", low=1)
     rate: float = setting(0.03, "learning rate of the first step; falls to 0 along half a cosine", above=0)
@@ -52,6 +56,8 @@ class LinearSettings:
     def __post_init__(self) -> None:
         if not self.rates:
             raise ValueError("rates is empty: a sweep needs one at least")
+        if self.crops and self.mode != "cached":
+            raise ValueError(f"crops is {self.crops}, it belongs to mode=cached")
 
     @property
     def is_standardised(self) -> bool:
@@ -235,34 +241,42 @@ class Linear(Evaluation):
 
     def __init__(self, settings: LinearSettings) -> None:
         self.settings = settings
-        self.rereads = settings.mode == "literal"  # crops are cut anew from the pictures in each epoch
+        self.rereads = settings.mode == "literal" or settings.crops > 1  # each pass over the pictures cuts new crops
 
     @property
     def summary(self) -> str:
-        """As in `linear/1 sgd lr=0.03 wd=1e-05 batch=512 epochs=200 cached`."""
+        """As in `linear/1 sgd lr=0.03 wd=1e-05 batch=512 epochs=200 cached crops=4`."""
         s = self.settings
         rate = "swept" if s.mode == "sweep" else f"{s.rate:g}"
-        scaled = " standardised" if s.is_standardised else ""
-        return f"linear/1 sgd lr={rate} wd={s.weight_decay:g} batch={s.batch} epochs={s.epochs} {s.mode}{scaled}"
+        seen = s.mode + (f" crops={s.crops}" if s.crops else "") + (" standardised" if s.is_standardised else "")
+        return f"linear/1 sgd lr={rate} wd={s.weight_decay:g} batch={s.batch} epochs={s.epochs} {seen}"
 
     def measure(self, bench: Bench) -> Scores:
         """Train on the training pictures, test on the test pictures."""
-        seed = counter.key(self.settings.seed, "probe/crops")  # other crops than the backbone was trained with
-        of_epoch = (lambda epoch: bench.crops(seed, epoch)) if self.settings.mode == "literal" else None
-        train = bench.train
+        train, is_long = bench.train, self.settings.mode == "literal"
+        parts = as_values(self.settings), train.index.tolist(), train.labels.tolist()
         result = linear(
             train,
             bench.test,
             self.settings,
-            of_epoch=of_epoch,
+            of_epoch=self._crops(bench),
             hashes=hashes_of(names_of(bench.train_pictures, train.index)),
             device=bench.device,
             progress=bench.line.count("epoch"),
-            folder=bench.place("linear", as_values(self.settings), train.index.tolist(), train.labels.tolist()),
+            folder=bench.place("linear", *parts) if is_long else None,
         )
         values = accuracies(result.top1, result.top5, bench.counts["classes"])
         details = _details(result, self.settings)
         return Scores(values, bench.counts, bench.protocol, bench.seen, details, result.right)
+
+    def _crops(self, bench: Bench) -> FeaturesOfEpoch | None:
+        """Features of random crops for each epoch: new ones, or a few that are kept; None: those of the plain view."""
+        s = self.settings
+        seed = counter.key(s.seed, "probe/crops")  # other crops than the backbone was trained with
+        if s.mode == "literal":
+            return lambda epoch: bench.crops(seed, epoch)
+        kept = cache(lambda number: bench.crops(seed, number))
+        return (lambda epoch: kept(epoch % s.crops)) if s.crops else None
 
 
 def _details(result: LinearResult, settings: LinearSettings) -> dict[str, Any]:
