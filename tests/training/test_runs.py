@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
 
 import iecl
 from iecl.errors import TrainingError, UserError
-from iecl.meters.selection import CHOOSING, SCORES
+from iecl.meters.selection import SCORES
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
 
@@ -143,15 +144,19 @@ def test_the_untrained_network_is_measured_first_and_left_as_it_is(
     assert curve(measured.path) == curve(silent.path)
 
 
-def test_without_labels_a_score_decides_on_the_best_checkpoint(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+@pytest.mark.parametrize("looks", [0, 1])
+def test_without_labels_the_mean_loss_decides_on_the_best_checkpoint(
+    looks: int, picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "data.labels=none"], **RUN)
-    scores = {row["step"]: row[f"score/{CHOOSING}"] for row in run.metrics if "score/uniformity" in row and row["step"]}
-    assert len(scores) == RUN["epochs"]
+    sets = [*tiny, "data.labels=none", f"training.look_epochs={looks}"]
+    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
+    assert len([row for row in run.metrics if "score/rank_me" in row and row["step"]]) == looks * RUN["epochs"]
     assert not any("knn" in row for row in run.metrics)
+    rows = [(row["epoch"], row["loss"]) for row in run.metrics if "loss" in row]
+    means = [fmean(loss for epoch, loss in rows if epoch == number) for number in range(RUN["epochs"])]
     best = load_checkpoint(run.path / "checkpoints" / "best.ckpt")
-    assert scores[best["step"]] == best["best"] == max(scores.values())
+    assert best["best"] == pytest.approx(-min(means))
+    assert best["step"] == (means.index(min(means)) + 1) * best["steps"] // RUN["epochs"]
 
 
 def test_a_signal_ends_the_step_saves_and_leaves(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:

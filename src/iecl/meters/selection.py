@@ -1,6 +1,7 @@
 """Which epoch is best, where there are no labels? Scores of features; larger is taken for better. No gradient.
 
-What each is worth was measured: see `benchmarks/selection.py` and the page on entropy.
+What each is worth was measured, and the mean loss of an epoch is worth more than any: see `benchmarks/selection.py` and
+the page on entropy.
 """
 
 from collections.abc import Callable
@@ -67,5 +68,3 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     "coding_rate": entropy,
     "uniformity": lambda features: -uniformity(features),
 }
-CHOOSING = "uniformity"
-"""The score that decides on the best checkpoint of a run without labels."""

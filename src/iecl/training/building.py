@@ -14,6 +14,7 @@ from iecl.objective.wrapper import IECL
 from iecl.runs.weights import load_into
 from iecl.saib.making import make_saib
 from iecl.training.plan import Plan
+from iecl.training.recomputing import recompute_blocks
 
 
 def build_method(
@@ -51,6 +52,12 @@ def assemble_method(
         method: Method = host
         if plan.is_wrapped:
             method = IECL(host, saib, plan.objective, side=plan.saib.side, image_size=plan.data.image_size)
+    if plan.training.recompute:
+        recompute_blocks(backbone, plan.backbone.name)  # momentum copies keep nothing anyway
+    if plan.training.compile:
+        for part in method.modules():
+            if type(part) is type(backbone):  # and its slow copies
+                part.compile()
     return method
 
 

@@ -17,7 +17,6 @@ from iecl.data.loader import Loader
 from iecl.data.opening import open_source
 from iecl.data.source import Source
 from iecl.errors import Interrupted, TrainingError, UserError
-from iecl.meters.selection import CHOOSING
 from iecl.methods.contract import Method, Step
 from iecl.runs.checkpoint import BROKEN, latest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
@@ -221,18 +220,19 @@ class Loop:
         self.save(is_best)
 
     def _score(self, epoch: int) -> float:
-        """What `best` means: online kNN where there are labels, else a score without; without a look, the loss."""
-        training = self.plan.training
-        if not self.sample.is_possible or not training.look_epochs:
-            rows = [row["loss"] for row in self.run.read_metrics() if row.get("epoch") == epoch and "loss" in row]
-            return -sum(rows) / len(rows) if rows else float("-inf")
-        if (epoch + 1) % training.look_epochs and epoch + 1 < training.epochs:
-            return float("-inf")
-        found = self.sample.look(self.method.encoder())
-        self._record_look(found, epoch)
+        """What `best` means: online kNN where there are labels, else the mean loss, the best judge that was found."""
+        training, found = self.plan.training, dict[str, float]()
+        looks = self.sample.is_possible and training.look_epochs > 0
+        if looks and ((epoch + 1) % training.look_epochs == 0 or epoch + 1 == training.epochs):
+            found = self.sample.look(self.method.encoder())
+            self._record_look(found, epoch)
         if "knn" in found:
             log.info("epoch %d: online kNN %.1f %% (leave-one-out on training images)", epoch + 1, 100 * found["knn"])
-        return found.get("knn", found[f"score/{CHOOSING}"])
+            return found["knn"]
+        if looks and self.sample.has_classes:
+            return float("-inf")
+        rows = [row["loss"] for row in self.run.read_metrics() if row.get("epoch") == epoch and "loss" in row]
+        return -sum(rows) / len(rows) if rows else float("-inf")
 
     def _record_look(self, found: dict[str, float], epoch: int) -> None:
         row = {"step": self.step, "epoch": epoch, **found}

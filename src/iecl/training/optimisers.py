@@ -15,7 +15,10 @@ def make_optimiser(groups: Iterable[ParamGroup], settings: OptimiserSettings, ra
     """The optimiser of a run; biases and norms stand in groups of their own when they are not decayed."""
     rows = [row for group in groups for row in _rows(group, settings, rate)]
     if settings.name == "adamw":
-        return AdamW(rows, lr=rate, betas=(settings.momentum, settings.beta2), foreach=True)
+        # One pass over the weights instead of a dozen. It would undo the scaling of 16-bit gradients by itself, when it
+        # is too late to clip them.
+        way = {"foreach": True} if settings.clip else {"fused": True}
+        return AdamW(rows, lr=rate, betas=(settings.momentum, settings.beta2), **way)
     if settings.name == "sgd":
         return SGD(rows, lr=rate, momentum=settings.momentum, foreach=True)
     return LARS(rows, lr=rate, momentum=settings.momentum, trust=settings.trust, is_limited=settings.trust_limit)
