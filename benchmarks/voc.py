@@ -66,13 +66,15 @@ ARMS: dict[str, dict[str, Evaluation]] = {
         ),
         "segmentation": Segmentation(
             SegmentationSettings(
-                # A fine map, for thin objects; a crop within the pictures, for padding would be learnt as well.
-                **(SMALL_SEGMENTER | {"output_stride": 8, "long_side": 224, "crop": 144}),
+                # A fine map, for thin objects. Crops of the pictures' height: DeepLab pools over all that it sees, and
+                # whoever learnt crops of two thirds by heart does not know the whole picture (0.83 in place of 0.89);
+                # larger ones would learn the padding. The norm behind the pool has eight numbers to go by, not four.
+                **(SMALL_SEGMENTER | {"output_stride": 8, "long_side": 224, "crop": 168}),
                 train="few",
                 test="few",
                 contrast=0.0,
-                epochs=120,
-                batch=4,
+                epochs=200,
+                batch=8,
                 rate=1e-3,
                 schedule="cosine",
             )
