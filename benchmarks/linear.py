@@ -26,7 +26,7 @@ from iecl.evaluation.features import Features
 from iecl.evaluation.linear import Linear, LinearSettings, linear
 from iecl.evaluation.model import load_model
 
-TRAIN, TEST, SEEDS = 4_000, 2_000, (0, 1, 2)
+TRAIN, TEST, SEEDS = 2_000, 1_000, (0, 1, 2)
 MODES = {
     "cached": LinearSettings(),
     "four crops": LinearSettings(crops=4),
@@ -84,7 +84,16 @@ def divisions(run: str, data: str | None) -> list[dict[str, Any]]:
         found = linear(train, test, LinearSettings(mode="sweep", reference=True))
         assert found.optimum is not None
         reached = {"sweep": found.top1, "optimum": found.optimum.reading.top1}
-        rows.append(reached | {"rate": found.rate, "C": found.optimum.strength, "train": count, "test": len(test)})
+        rows.append(
+            reached
+            | {
+                "rate": found.pace.rate,
+                "decay": found.pace.decay,
+                "C": found.optimum.strength,
+                "train": count,
+                "test": len(test),
+            }
+        )
         print(data, rows[-1], flush=True)
     return rows
 

@@ -12,7 +12,7 @@ from iecl.console import ProgressLine
 from iecl.errors import UserError
 from iecl.evaluation.bench import Bench
 from iecl.evaluation.features import Features
-from iecl.evaluation.heads import Heads, train_heads
+from iecl.evaluation.heads import Heads, Pace, train_heads
 from iecl.evaluation.linear import Linear, LinearSettings, Scale, linear
 from iecl.evaluation.model import load_model
 from iecl.evaluation.splits import held_out
@@ -112,11 +112,12 @@ def test_features_that_are_not_finite_are_refused() -> None:
 def _loss(fit: Features, rest: Features, settings: LinearSettings) -> float:
     """Mean cross-entropy on `rest` of a head that learnt from `fit`, by torch's own function."""
     heads = Heads.empty(1, 10, fit.values.shape[1])
-    train_heads(heads, lambda epoch: fit, [settings.rate], settings)
+    train_heads(heads, lambda epoch: fit, [settings.pace], settings)
     return cross_entropy(heads.scores(rest.values)[:, 0], rest.labels).item()
 
 
-QUICK = LinearSettings(mode="sweep", epochs=8, rates=(0.003, 0.03, 0.3))
+QUICK = LinearSettings(mode="sweep", epochs=8, rates=(0.003, 0.03, 0.3), decays=(1e-5, 1e-2))
+PACES = [Pace(rate, decay) for rate in QUICK.rates for decay in QUICK.decays]
 
 
 def test_a_sweep_chooses_by_the_held_out_tenth_and_learns_from_all() -> None:
@@ -124,12 +125,14 @@ def test_a_sweep_chooses_by_the_held_out_tenth_and_learns_from_all() -> None:
     result = linear(train, test, QUICK)
     scaled = Scale.of(train.values).apply(train)
     fit, rest = (scaled.rows(rows) for rows in held_out(train.labels, train.index))
-    alone = [linear(fit, rest, LinearSettings(epochs=8, batch=result.batch, rate=rate)).top1 for rate in QUICK.rates]
+    ways = [{"rate": pace.rate, "weight_decay": pace.decay} for pace in PACES]
+    alone = [linear(fit, rest, LinearSettings(epochs=8, batch=result.batch, **way)).top1 for way in ways]
     assert list(result.held_out.values()) == pytest.approx(alone, abs=1e-9)
-    losses = [_loss(fit, rest, replace(QUICK, mode="cached", batch=result.batch, rate=rate)) for rate in QUICK.rates]
-    assert result.rate == QUICK.rates[losses.index(min(losses))]
+    losses = [_loss(fit, rest, replace(QUICK, mode="cached", batch=result.batch, **way)) for way in ways]
+    assert result.pace == PACES[losses.index(min(losses))]
     assert max(alone) > min(alone)
-    whole = LinearSettings(epochs=8, batch=result.batch, rate=result.rate, normalise="standardise")
+    chosen = {"rate": result.pace.rate, "weight_decay": result.pace.decay}
+    whole = LinearSettings(epochs=8, batch=result.batch, **chosen, normalise="standardise")
     assert result.top1 == pytest.approx(linear(train, test, whole).top1, abs=0.0026)  # one picture: rounding
     assert result.batch == 30  # twenty steps in an epoch of 600
 
@@ -137,7 +140,7 @@ def test_a_sweep_chooses_by_the_held_out_tenth_and_learns_from_all() -> None:
 def test_labels_of_test_pictures_do_not_change_the_choice() -> None:
     train, test = skewed(300, seed=23), skewed(200, seed=24)
     swapped = Features(test.values, test.labels.roll(1), test.index)
-    assert linear(train, test, QUICK).rate == linear(train, swapped, QUICK).rate
+    assert linear(train, test, QUICK).pace == linear(train, swapped, QUICK).pace
 
 
 @pytest.mark.parametrize("spread", [1.0, 2.5])
@@ -202,11 +205,11 @@ def test_classes_of_only_one_side_do_no_harm() -> None:
 
 def test_what_a_sweep_found_is_in_the_result(made_run: MadeRun) -> None:
     bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
-    evaluation = Linear(LinearSettings(mode="sweep", epochs=5, rates=(0.01, 0.1), reference=True))
+    evaluation = Linear(LinearSettings(mode="sweep", epochs=5, rates=(0.01, 0.1), decays=(1e-5,), reference=True))
     scores = evaluation.measure(bench)
-    assert evaluation.summary == "linear/1 sgd lr=swept wd=1e-05 batch=512 epochs=5 sweep standardised"
+    assert evaluation.summary == "linear/1 sgd lr=swept wd=swept batch=512 epochs=5 sweep standardised"
     assert scores.values["top1"] == scores.details["optimum"]["top1"] == 1.0
-    assert list(scores.details["sweep"]["held_out_top1"]) == ["0.01", "0.1"]
+    assert list(scores.details["sweep"]["held_out_top1"]) == ["0.01, 1e-05", "0.1, 1e-05"]
     assert scores.details["sweep"]["rate"] in (0.01, 0.1)
     assert scores.details["sweep"]["batch"] == 2  # 24 pictures
 

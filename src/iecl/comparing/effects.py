@@ -23,13 +23,12 @@ EFFECTS: dict[str, dict[str, Effect]] = {
             "38 points after one epoch when a ViT's rate meets a ResNet (30 against 68 %)", "facebookresearch/dino#131"
         ),
         "rates": Effect("a sweep finds what a fixed rate misses: see rate", "facebookresearch/dino#131"),
-        "views": Effect(
+        "mode": Effect(
             "fresh crops against features made once: 0.5 to 2 points, and 91.9 % needed an augmented read-out",
             "estimate; p3i0t/SimCLR-CIFAR10#8",
         ),
-        "augment": Effect(
-            "fresh crops against features made once: 0.5 to 2 points", "estimate; p3i0t/SimCLR-CIFAR10#8"
-        ),
+        "crops": Effect("a few crops that are kept say what fresh ones say, within a point", "benchmarks/linear.py"),
+        "weight_decay": Effect("below a point with many pictures, more with few", "estimate"),
         "normalise": Effect("up to 14 points for features of very different scales", "pengzhiliang/MAE-pytorch#65"),
         "epochs": Effect("a probe that has not converged may lack points", "estimate"),
         "batch": Effect("below 0.3 points if the rate follows the batch", "estimate"),

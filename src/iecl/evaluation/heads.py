@@ -1,4 +1,4 @@
-"""Linear classifiers trained side by side: the same features in the same order, one learning rate for each."""
+"""Linear classifiers trained side by side: the same features in the same order, each at its own pace."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -22,8 +22,17 @@ FeaturesOfEpoch = Callable[[int], Features]
 Progress = Callable[[int, int], None]
 
 
+@dataclass(frozen=True)
+class Pace:
+    """What may differ between heads that are trained together."""
+
+    rate: float
+    decay: float
+    """Weight decay, of weights and biases."""
+
+
 class Schooling(Protocol):
-    """How heads are trained, but for their rates; the settings of the linear evaluation are one."""
+    """How heads are trained, but for their paces; the settings of the linear evaluation are one."""
 
     @property
     def epochs(self) -> int:
@@ -36,10 +45,6 @@ class Schooling(Protocol):
     @property
     def momentum(self) -> float:
         """Momentum of SGD."""
-
-    @property
-    def weight_decay(self) -> float:
-        """Weight decay, of weights and biases."""
 
     @property
     def seed(self) -> int:
@@ -102,22 +107,25 @@ class Reading:
 def train_heads(
     heads: Heads,
     of_epoch: FeaturesOfEpoch,
-    rates: Sequence[float],
+    paces: Sequence[Pace],
     how: Schooling,
     progress: Progress | None = None,
     folder: Path | None = None,
 ) -> Features:
-    """Train each head with its own rate; returns the features of the last epoch.
+    """Train each head at its own pace; returns the features of the last epoch.
 
     With a `folder` a checkpoint is kept there after each epoch, and the training goes on from it after a break.
     """
     velocities = Heads(torch.zeros_like(heads.weight), torch.zeros_like(heads.bias))
-    peaks = torch.tensor(rates, device=heads.bias.device)
+    peaks, decays = (
+        torch.tensor(values, device=heads.bias.device)
+        for values in ([pace.rate for pace in paces], [pace.decay for pace in paces])
+    )
     first = _restore(heads, velocities, folder)
     seen = of_epoch(how.epochs - 1) if first == how.epochs else None
     for epoch in range(first, how.epochs):
         seen = of_epoch(epoch)
-        _pass(heads, velocities, seen, epoch, peaks, how)
+        _pass(heads, velocities, seen, epoch, (peaks, decays), how)
         _save(heads, velocities, epoch + 1, folder)
         if progress is not None:
             progress(epoch + 1, how.epochs)
@@ -145,7 +153,7 @@ def _save(heads: Heads, velocities: Heads, done: int, folder: Path | None) -> No
 
 
 def _pass(
-    heads: Heads, velocities: Heads, features: Features, epoch: int, peaks: Float[Tensor, " heads"], how: Schooling
+    heads: Heads, velocities: Heads, features: Features, epoch: int, paces: tuple[Tensor, Tensor], how: Schooling
 ) -> None:
     """One epoch; features stay one tensor, and a batch is picked from it by number."""
     device = heads.bias.device
@@ -156,7 +164,7 @@ def _pass(
         rows = order[number * how.batch : (number + 1) * how.batch]
         clock = Clock(how.seed, epoch * steps + number, how.epochs * steps, epoch, how.epochs)
         slopes = _slopes(heads, values.index_select(0, rows), labels.index_select(0, rows))
-        _step(heads, velocities, slopes, peaks * warm_cosine(clock, warmup=0), how)
+        _step(heads, velocities, slopes, paces[0] * warm_cosine(clock, warmup=0), paces[1], how.momentum)
 
 
 def _slopes(heads: Heads, x: Float[Tensor, "n width"], labels: Int64[Tensor, " n"]) -> Heads:
@@ -168,9 +176,17 @@ def _slopes(heads: Heads, x: Float[Tensor, "n width"], labels: Int64[Tensor, " n
     return Heads(weight, excess.sum(dim=0))
 
 
-def _step(heads: Heads, velocities: Heads, slopes: Heads, rates: Float[Tensor, " heads"], how: Schooling) -> None:
+def _step(
+    heads: Heads,
+    velocities: Heads,
+    slopes: Heads,
+    rates: Float[Tensor, " heads"],
+    decays: Float[Tensor, " heads"],
+    momentum: float,
+) -> None:
     """SGD with momentum and weight decay, as torch.optim has it; that one first imports a compiler, for seconds."""
     parts = (vars(some).values() for some in (heads, velocities, slopes))
     for weight, velocity, slope in zip(*parts, strict=True):
-        velocity.mul_(how.momentum).add_(slope).add_(weight, alpha=how.weight_decay)
-        weight.sub_(velocity * rates.view(-1, *[1] * (weight.ndim - 1)))
+        shape = (-1, *[1] * (weight.ndim - 1))
+        velocity.mul_(momentum).add_(slope).addcmul_(weight, decays.view(shape))
+        weight.sub_(velocity * rates.view(shape))

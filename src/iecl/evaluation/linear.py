@@ -15,7 +15,7 @@ from iecl.errors import UserError
 from iecl.evaluation.bench import Bench
 from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import Features, refuse_one_class
-from iecl.evaluation.heads import FeaturesOfEpoch, Heads, Progress, train_heads
+from iecl.evaluation.heads import FeaturesOfEpoch, Heads, Pace, Progress, train_heads
 from iecl.evaluation.logistic import Optimum, optimum
 from iecl.evaluation.splits import hashes_of, held_out, names_of
 from iecl.settings import as_values, setting
@@ -31,7 +31,7 @@ class LinearSettings:
     mode: str = setting(
         "cached",
         "cached: features of the plain view, computed once; literal: of new crops and mirror images in each epoch, as "
-        "slow as so many passes; sweep: cached, and the rate is chosen on a tenth of the training pictures",
+        "slow as so many passes; sweep: cached, and rate and decay are chosen on a tenth of the training pictures",
         choices=("cached", "literal", "sweep"),
     )
     crops: int = setting(
@@ -45,6 +45,7 @@ class LinearSettings:
     )
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-5, "weight decay", low=0)
+    decays: tuple[float, ...] = setting((1e-5, 1e-3, 1e-2), "what a sweep chooses its weight decay from", low=0)
     normalise: str = setting(
         "auto",
         "standardise: each feature minus its mean, over its deviation in the training set; auto: in a sweep",
@@ -54,10 +55,16 @@ class LinearSettings:
     seed: int = setting(0, "decides the order of the features and the crops", low=0)
 
     def __post_init__(self) -> None:
-        if not self.rates:
-            raise ValueError("rates is empty: a sweep needs one at least")
+        for name in ("rates", "decays"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty: a sweep needs one at least")
         if self.crops and self.mode != "cached":
             raise ValueError(f"crops is {self.crops}, it belongs to mode=cached")
+
+    @property
+    def pace(self) -> Pace:
+        """Rate and decay as they are given."""
+        return Pace(self.rate, self.weight_decay)
 
     @property
     def is_standardised(self) -> bool:
@@ -74,14 +81,14 @@ class LinearResult:
     n: int
     train_top1: float
     """On the features of the last epoch."""
-    rate: float
-    """The rate that was chosen, or given."""
+    pace: Pace
+    """The rate and decay that were chosen, or given."""
     batch: int
     """Features in a step."""
     held_out: dict[str, float]
-    """Of a sweep: accuracy on the held-out tenth by rate."""
+    """Of a sweep: accuracy on the held-out tenth by rate and decay."""
     top1_of_given_rate: float
-    """What `rate` gives under the same conditions; it took no part in the choice unless it is among `rates`."""
+    """What `rate` and `weight_decay` give under the same conditions; they took no part in the choice by themselves."""
     optimum: Optimum | None
     right: Bool[Tensor, " n"] = field(compare=False)
     """Which test pictures it puts into their class."""
@@ -123,13 +130,13 @@ def linear(
     classes = int(max(train.labels.max(), test.labels.max())) + 1
     parts = _parts(train, hashes) if settings.mode == "sweep" or settings.reference else None
     probe = _Probe(train, classes, _steadied(settings, len(train)), device)
-    rates, held = [settings.rate], dict[str, float]()
+    paces, held = [settings.pace], dict[str, float]()
     if settings.mode == "sweep":
         assert parts is not None
         chosen, held = probe.choose(parts, progress)
-        rates = [chosen, settings.rate]
+        paces = [chosen, settings.pace]
     own = _then(of_epoch, lambda some: some.labelled("train"))
-    seen, heads = probe.fit(own, rates, progress, is_second=bool(held), folder=folder)
+    seen, heads = probe.fit(own, paces, progress, is_second=bool(held), folder=folder)
     readings = heads.readings(test)
     best = optimum(train, test, parts, classes) if settings.reference and parts is not None else None
     return LinearResult(
@@ -137,7 +144,7 @@ def linear(
         top5=readings[0].top5,
         n=len(test),
         train_top1=heads.readings(seen)[0].top1,
-        rate=rates[0],
+        pace=paces[0],
         batch=probe.settings.batch,
         held_out=held,
         top1_of_given_rate=readings[-1].top1,
@@ -196,31 +203,32 @@ class _Probe:
     settings: LinearSettings
     device: torch.device | str
 
-    def choose(self, parts: tuple[Tensor, Tensor], progress: Progress | None) -> tuple[float, dict[str, float]]:
-        """The rate with the least loss on held-out rows, and the accuracy of each there; all are trained at once."""
-        rates, (fit, rest) = self.settings.rates, parts
-        part = self.train.rows(fit)
-        heads = self._empty(len(rates))
-        train_heads(heads, lambda _: part, rates, self.settings, _half(progress, self.settings.epochs, first=True))
-        readings = heads.readings(self.train.rows(rest))
-        best = max(range(len(rates)), key=lambda number: readings[number].merit)
-        return rates[best], {f"{rate:g}": reading.top1 for rate, reading in zip(rates, readings, strict=True)}
+    def choose(self, parts: tuple[Tensor, Tensor], progress: Progress | None) -> tuple[Pace, dict[str, float]]:
+        """The pace with the least loss on held-out rows, and the accuracy of each there; all are trained at once."""
+        paces = [Pace(rate, decay) for rate in self.settings.rates for decay in self.settings.decays]
+        part, rest = (self.train.rows(rows) for rows in parts)
+        heads = self._empty(len(paces))
+        train_heads(heads, lambda _: part, paces, self.settings, _half(progress, self.settings.epochs, first=True))
+        readings = heads.readings(rest)
+        best = max(range(len(paces)), key=lambda number: readings[number].merit)
+        named = {f"{pace.rate:g}, {pace.decay:g}": reading.top1 for pace, reading in zip(paces, readings, strict=True)}
+        return paces[best], named
 
     def fit(
         self,
         of_epoch: FeaturesOfEpoch | None,
-        rates: list[float],
+        paces: list[Pace],
         progress: Progress | None,
         *,
         is_second: bool,
         folder: Path | None,
     ) -> tuple[Features, Heads]:
-        """Heads trained on all rows with these rates, and the features of the last epoch."""
-        heads = self._empty(len(rates))
+        """Heads trained on all rows at these paces, and the features of the last epoch."""
+        heads = self._empty(len(paces))
         told = _half(progress, self.settings.epochs, first=False) if is_second else progress
         if of_epoch is None:
-            return train_heads(heads, lambda _: self.train, rates, self.settings, told), heads
-        return train_heads(heads, of_epoch, rates, self.settings, told, folder), heads
+            return train_heads(heads, lambda _: self.train, paces, self.settings, told), heads
+        return train_heads(heads, of_epoch, paces, self.settings, told, folder), heads
 
     def _empty(self, heads: int) -> Heads:
         return Heads.empty(heads, self.classes, self.train.values.shape[1], self.device)
@@ -247,9 +255,9 @@ class Linear(Evaluation):
     def summary(self) -> str:
         """As in `linear/1 sgd lr=0.03 wd=1e-05 batch=512 epochs=200 cached crops=4`."""
         s = self.settings
-        rate = "swept" if s.mode == "sweep" else f"{s.rate:g}"
+        rate, decay = ("swept", "swept") if s.mode == "sweep" else (f"{s.rate:g}", f"{s.weight_decay:g}")
         seen = s.mode + (f" crops={s.crops}" if s.crops else "") + (" standardised" if s.is_standardised else "")
-        return f"linear/1 sgd lr={rate} wd={s.weight_decay:g} batch={s.batch} epochs={s.epochs} {seen}"
+        return f"linear/1 sgd lr={rate} wd={decay} batch={s.batch} epochs={s.epochs} {seen}"
 
     def measure(self, bench: Bench) -> Scores:
         """Train on the training pictures, test on the test pictures."""
@@ -284,7 +292,8 @@ def _details(result: LinearResult, settings: LinearSettings) -> dict[str, Any]:
     made: dict[str, Any] = {"train_top1": result.train_top1}
     if settings.mode == "sweep":
         made["sweep"] = {
-            "rate": result.rate,
+            "rate": result.pace.rate,
+            "weight_decay": result.pace.decay,
             "held_out_top1": result.held_out,
             "batch": result.batch,
             "top1_of_given_rate": result.top1_of_given_rate,
