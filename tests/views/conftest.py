@@ -1,10 +1,11 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
 from iecl.counter import key, uniform
+from iecl.views import native
 
 
 @pytest.fixture(scope="session")  # hypothesis takes no narrower one; it holds no state
@@ -25,3 +26,14 @@ def pictures(make_pictures: Callable[[int, int, int], Tensor]) -> Tensor:
     corners = [[0, 0, 0], [255, 255, 255], [128, 128, 128], [255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0]]
     made[:, :, 0, : len(corners)] = torch.tensor(corners, dtype=torch.uint8).T
     return made
+
+
+@pytest.fixture(scope="module", params=["native", "tensors"])
+def path(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Either way in which `apply` makes a view; tests that use it hold for both."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "tensors":
+            patch.setattr(native, "kernel", lambda: None)
+        else:
+            assert native.kernel() is not None
+        yield request.param

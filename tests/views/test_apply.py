@@ -12,6 +12,7 @@ from iecl.views.apply import apply
 from iecl.views.draw import Draws, draw, whole
 from iecl.views.policies import POLICIES
 
+pytestmark = pytest.mark.usefixtures("path")  # every test here twice: by compiled loops and by tensor operations
 Maker = Callable[[int, int, int], Tensor]
 quick = settings(derandomize=True, deadline=None, max_examples=25)
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}

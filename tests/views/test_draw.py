@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare, ks_2samp, kstest
+from scipy.stats import chi2_contingency, chisquare, ks_2samp, kstest
 from torch import Tensor
 from torchvision.transforms import v2
 
@@ -155,6 +155,39 @@ def test_all_24_orders_of_the_colour_operations_are_equally_likely() -> None:
     assert len(orders) == 24
     assert (orders.sort(dim=1).values == torch.arange(4)).all()
     assert chisquare(counts).pvalue > 1e-3
+
+
+@pytest.fixture(scope="module")
+def color_jitter() -> list[dict[str, object]]:
+    """Two thousand draws of torchvision's ColorJitter, of strength 1 as SimCLR has it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return [v2.ColorJitter(0.8, 0.8, 0.8, 0.2).make_params([]) for _ in range(2000)]
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation", "hue"])
+def test_colour_factors_are_distributed_as_color_jitter_draws_them(
+    color_jitter: list[dict[str, object]], name: str
+) -> None:
+    ours = getattr(many(POLICIES["simclr"][0]), name)
+    assert ks_2samp(ours, [params[f"{name}_factor"] for params in color_jitter]).pvalue > 1e-3
+
+
+def test_orders_are_distributed_as_color_jitter_draws_them(color_jitter: list[dict[str, object]]) -> None:
+    theirs = torch.stack([torch.as_tensor(params["fn_idx"]) for params in color_jitter])
+    codes = [(order * torch.tensor([64, 16, 4, 1])).sum(dim=1) for order in (many(Policy()).order, theirs)]
+    table = [torch.bincount(code, minlength=256)[codes[0].unique()].tolist() for code in codes]
+    assert sum(table[1]) == len(theirs)  # the same 24 orders
+    assert chi2_contingency(table).pvalue > 1e-3
+
+
+def test_the_deviation_of_a_blur_is_distributed_as_gaussian_blur_draws_it() -> None:
+    sampler = v2.GaussianBlur(23, (0.1, 2.0))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs = [sampler.make_params([])["sigma"][0] for _ in range(2000)]
+    drawn = many(POLICIES["simclr"][0]).blur_sigma
+    assert ks_2samp(drawn[drawn > 0], theirs).pvalue > 1e-3
 
 
 def rows_of(drawn: Draws, rows: Tensor) -> list[list[object]]:

@@ -16,6 +16,8 @@ from iecl.errors import UserError
 from iecl.views.making import make_plain, make_views
 from iecl.views.policies import POLICIES, ViewPlan
 
+LAYOUT = torch.channels_last
+"""The order in memory that convolutions are fastest in."""
 CROPS = POLICIES["crop"]
 """What an augmented probe sees: random crops and mirror images, colours as they are."""
 
@@ -106,7 +108,7 @@ def extract(
     """
 
     def view(pictures: Batch) -> Tensor:
-        return make_plain(pictures.images, pictures.sizes, image_size, mean, std, share)
+        return make_plain(pictures.images, pictures.sizes, image_size, mean, std, share, LAYOUT)
 
     return _fill(backbone, in_order(source, batch, workers, on_bad), view, device, len(source), progress)
 
@@ -128,7 +130,15 @@ def extract_crops(
 
     def view(pictures: Batch) -> Tensor:
         made = make_views(
-            pictures, CROPS, ViewPlan(full=1), size=image_size, mean=mean, std=std, seed=seed, epoch=epoch
+            pictures,
+            CROPS,
+            ViewPlan(full=1),
+            size=image_size,
+            mean=mean,
+            std=std,
+            seed=seed,
+            epoch=epoch,
+            layout=LAYOUT,
         )
         return made.full[0]
 
@@ -152,7 +162,7 @@ def _fill(
         for pictures in batches:
             x = view(pictures.to(torch.device(device)))
             rows = slice(filled, filled + len(x))
-            values[rows] = backbone(x.contiguous(memory_format=torch.channels_last)).float()
+            values[rows] = backbone(x).float()
             labels[rows], index[rows] = pictures.labels, pictures.index
             filled = rows.stop
             if progress is not None:

@@ -188,8 +188,9 @@ class Course:
                 std=model.std,
                 seed=seed,
                 epoch=self.epoch,
+                layout=torch.channels_last,
             )
-            yield views.full[0].contiguous(memory_format=torch.channels_last), moved.labels
+            yield views.full[0], moved.labels
 
     def _set_rates(self, number: int) -> None:
         epochs, steps = self.settings.epochs, self.lesson.loader.steps

@@ -15,6 +15,7 @@ PACKAGES = (
     "lightning-fabric",
     "timm",
     "numpy",
+    "numba",
     "pillow",
     "safetensors",
     "scikit-learn",

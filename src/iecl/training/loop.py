@@ -189,12 +189,11 @@ class Loop:
             std=plan.data.std,
             seed=clock.seed,
             epoch=clock.epoch,
-        )
-        full, small = (
-            tuple(x.contiguous(memory_format=self.layout) for x in some) for some in (views.full, views.small)
+            layout=self.layout,
         )
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
-            made = Step(*self.trainee((full, views.positions, views.labels, views.index, small), astuple(clock)))
+            seen = (views.full, views.positions, views.labels, views.index, views.small)
+            made = Step(*self.trainee(seen, astuple(clock)))
             total = torch.stack([value.float() for value in made.losses.values()]).sum()
             self.fabric.backward(total / plan.training.accumulate)
         return made

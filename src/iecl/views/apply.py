@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from iecl.views import colour
+from iecl.views import colour, native
 from iecl.views.draw import Draws
 from iecl.views.resample import blur_matrix, cut_matrix, resample
 
@@ -15,12 +15,18 @@ BRIGHT = 128 / 255
 
 
 def apply(
-    images: UInt8[Tensor, "n 3 height width"], draws: Draws, size: int, mean: Sequence[float], std: Sequence[float]
+    images: UInt8[Tensor, "n 3 height width"],
+    draws: Draws,
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    layout: torch.memory_format = torch.contiguous_format,
 ) -> Float[Tensor, "n 3 size size"]:
     """Cut, resize and mirror each picture, change its colours, blur and solarise it, normalise the result.
 
     Pictures may have been squeezed onto a canvas of another shape: the box of a draw is in shares of the picture, so
-    that the view has the aspect of the original.
+    that the view has the aspect of the original. On a CPU `native` does it, where numba can be imported; the result is
+    the same up to rounding. `layout` is the order of the result in memory.
 
     >>> from iecl.views.draw import whole
     >>> white = torch.full((1, 3, 4, 4), 255, dtype=torch.uint8)
@@ -28,6 +34,16 @@ def apply(
     >>> view.flatten().round(decimals=4)      # (1 - 0.5) / 0.25
     tensor([2., 2., 2.])
     """
+    make = native.kernel() if images.device.type == "cpu" and images.numel() else None
+    if make is not None:
+        return native.apply_natively(make, images, draws, size, mean, std, layout)
+    return apply_by_tensors(images, draws, size, mean, std).contiguous(memory_format=layout)
+
+
+def apply_by_tensors(
+    images: UInt8[Tensor, "n 3 height width"], draws: Draws, size: int, mean: Sequence[float], std: Sequence[float]
+) -> Float[Tensor, "n 3 size size"]:
+    """`apply` by tensor operations, on any device: what the native path is held against."""
     views = _cut(images, draws, size)
     factors = torch.stack([draws.brightness, draws.contrast, draws.saturation, draws.hue], dim=1)
     colour.jitter_(views, draws.jitter, draws.order, factors)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
@@ -63,10 +64,11 @@ def make_views(
     std: Sequence[float],
     seed: int,
     epoch: int,
+    layout: torch.memory_format = torch.contiguous_format,
 ) -> Views:
     """Draw and make the views that `plan` asks for; view i follows the i-th policy, which are taken in turn."""
     made = [
-        apply(batch.images, drawn, size if number < plan.full else plan.small_side(size), mean, std)
+        apply(batch.images, drawn, size if number < plan.full else plan.small_side(size), mean, std, layout)
         for number, drawn in enumerate(draw_views(batch, policies, plan, seed=seed, epoch=epoch))
     ]
     full, small = tuple(made[: plan.full]), tuple(made[plan.full :])
@@ -92,6 +94,7 @@ def make_plain(
     mean: Sequence[float],
     std: Sequence[float],
     share: float,
+    layout: torch.memory_format = torch.contiguous_format,
 ) -> Float[Tensor, "n 3 size size"]:
     """The view evaluation looks at: the middle square of each picture, `share` of its shorter side, not augmented."""
-    return apply(images, centre(sizes, share), size, mean, std)
+    return apply(images, centre(sizes, share), size, mean, std, layout)
