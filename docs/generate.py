@@ -245,7 +245,7 @@ if __name__ == "__main__":
     write("benchmarks", "Measurements", benchmarks_page())
     for name in METHODS:
         (OUT / f"measured-{name}.md").write_text(measured_part(name), encoding="utf-8")
-    for name in ("printed_block", "certificate", "preservation", "entropy_cost", "gain_cost"):
+    for name in ("printed_block", "certificate", "preservation", "entropy_cost", "gain_cost", "incremental"):
         (OUT / f"{name.replace('_', '-')}.md").write_text(entropy_part(name), encoding="utf-8")
     (OUT / "voc.md").write_text(voc_part(), encoding="utf-8")
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
