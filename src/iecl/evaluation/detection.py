@@ -28,6 +28,7 @@ from iecl.evaluation.voc.precision import (
     voc_precision,
 )
 from iecl.evaluation.voc.resnet import built_in_proof, freeze_norms, pretrained_resnet, training_mode
+from iecl.evaluation.voc.room import check_room
 from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, identity, open_both
 from iecl.settings import as_values, setting
 
@@ -116,6 +117,8 @@ class Detection(Evaluation):
         proof = built_in_proof(made.pretrained, model.backbone.state_dict())
         if s.batch_norm == "frozen":
             freeze_norms(made.pretrained.values())
+        size = max(s.short_sides), min(s.longest, 4 * max(s.short_sides) // 3)  # most pictures of VOC are 3 by 4
+        check_room(made.network, _maps, s.batch, size, bench.device, model.name)
         made.network.to(bench.device)
         return made, proof
 
@@ -205,3 +208,9 @@ def precisions(found: list[Found], test: VocSet) -> tuple[dict[str, float], dict
 
 def _truth(boxes: Boxes) -> Truth:
     return Truth(*(torch.from_numpy(values) for values in (boxes.corners, boxes.labels, boxes.difficult)))
+
+
+def _maps(network: Any, images: Tensor) -> Any:
+    """Backbone, neck and the first head, which see whole pictures; the second sees a few regions."""
+    found = network.backbone(images)
+    return network.rpn.head(list(found.values()) if isinstance(found, dict) else [found])

@@ -17,6 +17,7 @@ from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.voc.fitting import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
 from iecl.evaluation.voc.pictures import CropRules, Cut, crop, draws, load_image, normalised, scaled, size_for_long
 from iecl.evaluation.voc.resnet import built_in_proof, freeze_norms, pretrained_resnet, training_mode
+from iecl.evaluation.voc.room import check_room
 from iecl.evaluation.voc.segmenter import STRIDES, Segmenter
 from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, identity, open_both
 from iecl.evaluation.voc.union import confusion, union_of
@@ -104,6 +105,8 @@ class Segmentation(Evaluation):
         proof = built_in_proof(made.pretrained, model.backbone.state_dict())
         if s.batch_norm == "frozen":
             freeze_norms(made.pretrained.values())
+        side = s.crop, s.crop
+        check_room(made, lambda network, images: network(images, side), s.batch, side, bench.device, model.name)
         return made.to(bench.device), proof
 
     def _train(self, segmenter: Segmenter, train: VocSet, memory: Memory, bench: Bench) -> list[float]:
