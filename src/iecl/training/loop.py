@@ -160,7 +160,7 @@ class Loop:
             group["lr"] = group["peak"] * (1.0 if group["is_constant"] else share)
         made = None
         for number in range(training.accumulate):
-            batch = next(batches)
+            batch = self.recorder.next_batch(batches)
             made = self._backward(batch, clock, is_last=number == training.accumulate - 1)
             try:
                 self.recorder.check(self.step + 1, made.losses)
