@@ -34,13 +34,14 @@ class FolderSource:
 
     def read(self, index: Numbers) -> Pixels:
         """Decode these files; one that cannot be decoded gives a black row and a line in `bad`."""
-        images = np.zeros((len(index), 3, self.side, self.side), np.uint8)
+        images = np.empty((len(index), 3, self.side, self.side), np.uint8)
         sizes = np.full((len(index), 2), self.side, np.int64)
         bad: list[tuple[int, str]] = []
         for row, i in enumerate(index.tolist()):
             try:
                 images[row], sizes[row] = decode(self.listing.path(i), self.side, self.max_pixels)
             except Unreadable as problem:
+                images[row] = 0
                 bad.append((row, str(problem)))
         return Pixels(torch.from_numpy(images), torch.from_numpy(sizes), tuple(bad))
 
