@@ -5,13 +5,15 @@ import torch
 
 from iecl.data.batch import Pixels
 from iecl.data.decode import Unreadable, decode
-from iecl.data.listing import Listing, printable
+from iecl.data.listing import Listing
 from iecl.data.loader import in_order
 from iecl.data.source import ArraySource, Numbers, Progress
 
 
 class FolderSource:
     """Files that are decoded whenever they are read."""
+
+    is_decoded = False
 
     def __init__(
         self, listing: Listing, labels: Numbers, classes: tuple[str, ...], *, side: int, max_pixels: int
@@ -25,7 +27,7 @@ class FolderSource:
             side: height and width of the canvas that every picture is brought to.
             max_pixels: a picture with more pixels is bad.
         """
-        self.name = printable(listing.root)
+        self.name = listing.root_name
         self.listing, self.labels, self.classes = listing, labels, classes
         self.side, self.max_pixels = side, max_pixels
 

@@ -22,7 +22,7 @@ def class_folders(listing: Listing, labels: str) -> tuple[bytes, ...]:
     if labels == "folders":
         if not classes:
             raise UserError(
-                f"{printable(listing.root)} has no class folders", where="data.labels = folders", do="set it to none"
+                f"{listing.root_name} has no class folders", where="data.labels = folders", do="set it to none"
             )
         return classes
     return classes if b"" not in owners and len(classes) >= 2 and len(listing) >= 2 * len(classes) else ()
@@ -42,7 +42,7 @@ def numbered(listing: Listing, classes: tuple[bytes, ...]) -> npt.NDArray[np.int
     if strange:
         names = ", ".join(map(printable, strange[:3])) + (", ..." if len(strange) > 3 else "")
         raise UserError(
-            f"{printable(listing.root)} has {len(strange)} class folder(s) that the training pictures lack: {names}",
+            f"{listing.root_name} has {len(strange)} class folder(s) that the training pictures lack: {names}",
             where="data.labels",
             do="name the folders alike, or set data.labels to none",
         )

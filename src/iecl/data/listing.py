@@ -37,7 +37,7 @@ class Listing:
     """The pictures below a folder, in byte order of their paths."""
 
     root: bytes
-    names: bytes
+    names: bytes | memoryview
     """Paths relative to the root, one after the other."""
     ends: npt.NDArray[np.int64]
     """Where each path ends in `names`."""
@@ -52,11 +52,16 @@ class Listing:
     def relative(self, index: int) -> bytes:
         """The path of a picture below the root."""
         start = self.ends[index - 1] if index else 0
-        return self.names[start : self.ends[index]]
+        return bytes(self.names[start : self.ends[index]])
 
     def path(self, index: int) -> bytes:
         """The path to open."""
         return os.path.join(self.root, self.relative(index))  # noqa: PTH118 - a Path cannot be made of bytes
+
+    @property
+    def root_name(self) -> str:
+        """The root as text for people."""
+        return printable(self.root)
 
     def name(self, index: int) -> str:
         """The path as text for people."""

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from iecl import counter
 from iecl.data.batch import Batch
 from iecl.data.decode import nothing_readable
-from iecl.data.source import Numbers, OnBad, Source, is_in_memory, log_bad
+from iecl.data.source import Numbers, OnBad, Source, log_bad
 from iecl.errors import TrainingError, UserError
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # options of glibc's mallopt
@@ -106,8 +106,7 @@ class _Pool:
     def __init__(self, source: Source, workers: int) -> None:
         self._reader = _Reader(source)
         self._requests = _Requests()
-        # What is in memory is read faster than it could be sent.
-        self._workers = 0 if is_in_memory(source) else workers
+        self._workers = 0 if source.is_decoded else workers
         self._loader: DataLoader[_Answer | UserError] | None = None
 
     def answers(self, requests: Iterable[_Request]) -> Generator[_Answer, None, None]:
