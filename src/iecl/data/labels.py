@@ -17,8 +17,8 @@ def class_folders(listing: Listing, labels: str) -> tuple[bytes, ...]:
     """
     if labels == "none":
         return ()
-    owners = _owners(listing)
-    classes = tuple(sorted(set(owners) - {b""}))
+    owners = {name for name, _, _ in listing.first_folders()}
+    classes = tuple(sorted(owners - {b""}))
     if labels == "folders":
         if not classes:
             raise UserError(
@@ -37,8 +37,13 @@ def numbered(listing: Listing, classes: tuple[bytes, ...]) -> npt.NDArray[np.int
     if not classes:
         return np.full(len(listing), -1, np.int64)
     number = {name: i for i, name in enumerate(classes)} | {b"": -1}
-    owners = _owners(listing)
-    strange = sorted(set(owners) - set(number))
+    labels = np.full(len(listing), -1, np.int64)
+    strange = []
+    for name, start, end in listing.first_folders():
+        if name in number:
+            labels[start:end] = number[name]
+        else:
+            strange.append(name)
     if strange:
         names = ", ".join(map(printable, strange[:3])) + (", ..." if len(strange) > 3 else "")
         raise UserError(
@@ -46,10 +51,4 @@ def numbered(listing: Listing, classes: tuple[bytes, ...]) -> npt.NDArray[np.int
             where="data.labels",
             do="name the folders alike, or set data.labels to none",
         )
-    return np.fromiter((number[owner] for owner in owners), np.int64, len(listing))
-
-
-def _owners(listing: Listing) -> list[bytes]:
-    """The first folder of each path, empty for a picture that lies in none."""
-    parts = (listing.relative(i).partition(b"/") for i in range(len(listing)))
-    return [first if slash else b"" for first, slash, _ in parts]
+    return labels

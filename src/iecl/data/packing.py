@@ -131,7 +131,7 @@ class _Part:
         values = {
             "sizes": sizes,
             "labels": labels[index],
-            "held_out": held_out(self.source.listing, labels)[index],
+            "held_out": (held_out(self.source.listing, labels) if self.name == "all" else labels < -1)[index],
             "sums": sums,
             "ends": files.ends,
         }

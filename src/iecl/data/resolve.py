@@ -152,10 +152,13 @@ def median_short_side(listing: Listing, max_pixels: int) -> float:
         UserError: no picture can be read.
     """
     # Multiples of the golden ratio spread evenly, so that any first part of this order is spread over the whole list.
-    order = np.argsort(np.arange(len(listing)) * 0.6180339887498949 % 1)
+    spread = np.arange(float(len(listing)))
+    spread *= 0.6180339887498949  # in place: a million numbers are enough once
+    spread %= 1
+    order = np.argsort(spread)
     found: list[int] = []
     reasons: Counter[str] = Counter()
-    for i in order.tolist():
+    for i in map(int, order):
         try:
             found.append(min(header_size(listing.path(i), max_pixels)))
         except Unreadable as problem:
