@@ -13,6 +13,7 @@ from iecl.data.packed import PackedSource
 from iecl.data.packfile import open_packed
 from iecl.data.resolve import folder_of, resolve_data
 from iecl.data.settings import DataSettings
+from iecl.data.sharing import resident_once
 from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source, log_bad
 from iecl.errors import UserError, did_you_mean
 
@@ -20,7 +21,12 @@ SPLITS = ("pretrain", "train", "test", "train-part")
 
 
 def open_source(
-    settings: DataSettings, split: str = "train", on_bad: OnBad = log_bad, progress: Progress | None = None
+    settings: DataSettings,
+    split: str = "train",
+    on_bad: OnBad = log_bad,
+    progress: Progress | None = None,
+    *,
+    is_shared: bool = False,
 ) -> Source:
     """The pictures of one split of a folder, a packed file or a named data set.
 
@@ -34,6 +40,7 @@ def open_source(
         split: `train`, `test`, `train-part`, or `pretrain`: all there is to train on without labels.
         on_bad: is told each file or folder that is left out now; a source that decodes later tells its loader.
         progress: is told how many files are decoded, when all are decoded now.
+        is_shared: every process of a run opens the same at the same time: on one machine they hold one copy.
 
     Raises:
         UserError: there is no such data, or nothing in it can be read.
@@ -42,7 +49,7 @@ def open_source(
     source = list_source(settings, split, on_bad)
     if not isinstance(source, FolderSource) or not is_decoded_once(source, settings):
         return source
-    whole, skipped = resident(source, settings.workers, progress)
+    whole, skipped = (resident_once if is_shared else resident)(source, settings.workers, progress)
     for path, reason in skipped:
         on_bad(path, reason)
     return whole

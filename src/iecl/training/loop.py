@@ -65,7 +65,8 @@ class Loop:
         self.fabric, self.plan, self.run, training = fabric, plan, run, plan.training
         self.skipped = SkippedFiles(run)
         if source is None:
-            source = open_source(plan.data, "pretrain", self.skipped.add, line.count("reading images"))
+            shown = line.count("reading images")
+            source = open_source(plan.data, "pretrain", self.skipped.add, shown, is_shared=True)
         self.source = source
         self.loader = Loader(
             self.source,
