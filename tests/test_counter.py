@@ -72,3 +72,9 @@ def test_a_permutation_holds_every_number_once(length: int, seed: int) -> None:
 def test_permutations_of_two_epochs_differ() -> None:
     first, second = (counter.permutation(counter.key(0, "order", epoch), 100) for epoch in (0, 1))
     assert not torch.equal(first, second)
+
+
+def test_a_long_order_is_that_of_all_draws_at_once() -> None:
+    length = 2**16 + 5
+    expected = counter.bits(counter.key(3, "long"), torch.arange(length)).squeeze(1).argsort(stable=True)
+    assert torch.equal(counter.permutation(counter.key(3, "long"), length), expected)

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from iecl import entropy
-    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, inspect, load, plan, pretrain, verify
+    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, inspect, load, pack, plan, pretrain, verify
     from iecl.errors import UserError
     from iecl.objective.attaching import attach_block
     from iecl.objective.wrapper import IECL
@@ -27,6 +27,7 @@ _HOMES = {
     "extend": "iecl.api",
     "inspect": "iecl.api",
     "load": "iecl.api",
+    "pack": "iecl.api",
     "plan": "iecl.api",
     "verify": "iecl.api",
     "UserError": "iecl.errors",
@@ -54,6 +55,7 @@ __all__ = [
     "extend",
     "inspect",
     "load",
+    "pack",
     "plan",
     "pretrain",
     "verify",

@@ -87,7 +87,7 @@ def pretrain(
     """Train a backbone on images and return its run.
 
     Args:
-        data: a folder of images, or a name from `iecl list datasets`.
+        data: a folder of images, a packed file, or a name from `iecl list datasets`.
         out: the run directory; by default runs/<method>-<data>.
         method: a name from `iecl list methods`; by default the recipe's, or ie-cl.
         backbone: a name from `iecl list backbones`; by default a ResNet-18 for the image size.
@@ -330,6 +330,13 @@ def embed(
     from iecl.evaluation.embedding import embed as write
 
     return write(model, str(data), Path(out), checkpoint=checkpoint, **options)
+
+
+def pack(data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
+    """Decode a folder of images once, into a file to give in the folder's place: see `iecl.data.packing.pack`."""
+    from iecl.data.packing import pack as write
+
+    return write(str(data), Path(out), **options)
 
 
 def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", **options: Any) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+_CHUNK = 2**16
+
 
 def key(seed: int, purpose: str, *numbers: int) -> int:
     """A signed 64-bit key for one stream of draws, as in `key(seed, "crop", epoch, view)`."""
@@ -54,7 +56,11 @@ def normal(key: int, positions: Tensor, columns: int = 1) -> Tensor:
 
 def permutation(key: int, length: int) -> Tensor:
     """A random order of `length` things."""
-    return bits(key, torch.arange(length)).squeeze(1).argsort(stable=True)
+    drawn = torch.empty(length, dtype=torch.int64)
+    for start in range(0, length, _CHUNK):  # the steps of the hash need several times the memory of their result
+        part = torch.arange(start, min(start + _CHUNK, length))
+        drawn[start : start + _CHUNK] = bits(key, part).squeeze(1)
+    return torch.from_numpy(drawn.numpy().argsort(kind="stable"))  # torch's own takes three times the memory
 
 
 @dataclass(frozen=True)

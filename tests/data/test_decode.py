@@ -197,17 +197,57 @@ def test_a_damaged_exif_block_does_not_cost_the_picture(tmp_path: Path, name: st
     assert decode(tmp_path / name, 16, MAX_PIXELS)[1] == (16, 16)
 
 
-def test_a_large_jpeg_is_decoded_small_and_looks_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.fromarray(smooth(600, 800)).save(tmp_path / "a.jpg", quality=95)
+@pytest.mark.parametrize(("height", "width", "side", "decoded"), [
+    (600, 800, 64, (200, 150)),  # a quarter: an eighth would leave less than one and a half times the canvas
+    (600, 800, 100, (200, 150)),
+    (600, 800, 101, (400, 300)),
+    (600, 800, 201, (800, 600)),
+    (600, 100, 64, (100, 600)),
+])  # fmt: skip
+def test_a_large_jpeg_is_decoded_small_and_looks_the_same(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    height: int,
+    width: int,
+    side: int,
+    decoded: tuple[int, int],
+) -> None:
+    Image.fromarray(smooth(height, width)).save(tmp_path / "a.jpg", quality=95)
     loaded: list[tuple[int, int]] = []
-    resize = Image.Image.resize
-    monkeypatch.setattr(Image.Image, "resize", lambda self, *rest: (loaded.append(self.size), resize(self, *rest))[1])
-    canvas, size = decode(tmp_path / "a.jpg", 64, MAX_PIXELS)
+    load = ImageFile.ImageFile.load
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: (loaded.append(self.size), load(self))[1])
+    canvas, size = decode(tmp_path / "a.jpg", side, MAX_PIXELS)
     monkeypatch.undo()
-    full = np.asarray(Image.open(tmp_path / "a.jpg").convert("RGB").resize((64, 64), Image.Resampling.BICUBIC))
-    assert size == (600, 800)
-    assert loaded == [(200, 150)]  # a quarter; an eighth would leave less than twice the canvas
+    full = np.asarray(Image.open(tmp_path / "a.jpg").convert("RGB").resize((side, side), Image.Resampling.BICUBIC))
+    assert size == (height, width)
+    assert loaded[0] == decoded
     assert np.abs(canvas.transpose(1, 2, 0).astype(int) - full).max() <= 3
+
+
+def photograph(height: int, width: int) -> np.ndarray:
+    """Edges, gradients and noise of all sizes, as uint8 (height, width, 3)."""
+    noise = np.random.default_rng(5)
+    layers = [noise.normal(0, 20, (height // n + 1, width // n + 1, 3)).repeat(n, 0).repeat(n, 1) for n in (1, 7, 40)]
+    return (128 + sum(layer[:height, :width] for layer in layers)).clip(0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("height", "width", "side"), [(300, 400, 300), (375, 500, 376), (90, 41, 128), (350, 33, 64)])
+def test_the_canvas_is_that_of_pillow_s_bicubic_filter_to_within_two_levels(
+    tmp_path: Path, height: int, width: int, side: int
+) -> None:
+    picture = Image.fromarray(photograph(height, width))
+    expected = np.asarray(picture.resize((side, side), Image.Resampling.BICUBIC)).astype(int)
+    assert np.abs(pixels(picture, tmp_path / "a.png", side) - expected).max() <= 2
+
+
+@pytest.mark.parametrize(("height", "width"), [(1000, 1300), (200, 3001), (3001, 40)])
+def test_pixels_of_a_huge_picture_are_averaged_first_and_hardly_anything_is_lost(
+    tmp_path: Path, height: int, width: int
+) -> None:
+    picture = Image.fromarray(photograph(height, width))
+    expected = np.asarray(picture.resize((32, 32), Image.Resampling.BICUBIC)).astype(float)
+    error = np.square(pixels(picture, tmp_path / "a.png", 32) - expected).mean()
+    assert 10 * np.log10(255**2 / error) > 38
 
 
 def png_chunk(kind: bytes, data: bytes) -> bytes:

@@ -11,6 +11,7 @@ from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
 from iecl.runs.directory import strict_json
 
 VERBS = {
+    "pack": "decode a folder of images once, into one file to train from",
     "plan": "try a few steps and foretell memory, time and disk of a run",
     "pretrain": "train a backbone on a folder of images",
     "extend": "go on with a run for more epochs, under a schedule planned anew",

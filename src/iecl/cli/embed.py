@@ -10,7 +10,9 @@ from iecl.cli.foreign import add_foreign, foreign
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A model, images, a file."""
     parser.add_argument("model", help="run directory, file of weights, or random")
-    parser.add_argument("--data", required=True, help="folder of images, or a name from: iecl list datasets")
+    parser.add_argument(
+        "--data", required=True, help="folder of images, packed file, or a name from: iecl list datasets"
+    )
     parser.add_argument("--out", required=True, help="file to write, .npz or .parquet")
     parser.add_argument(
         "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"

@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The protocol's own numbers are defaults; each can be changed and is printed with the result."""
     parser.add_argument("evaluation", help=f"one of: {', '.join(EVALUATIONS)}, {ALL}")
     parser.add_argument("model", nargs="+", help="run directory, file of weights, or random; several are compared")
-    parser.add_argument("--data", help="labelled folder or data set (VOCdevkit for detection and segmentation)")
+    parser.add_argument(
+        "--data", help="labelled folder, packed file or data set (VOCdevkit for detection and segmentation)"
+    )
     parser.add_argument("--voc", help="all: VOCdevkit folder, for detection and segmentation too")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="all: these evaluations and no others")
     parser.add_argument(

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """What is trained on what, how long, and where."""
-    parser.add_argument("--data", default="", help="folder of images, or a name from: iecl list datasets")
+    parser.add_argument("--data", default="", help="folder of images, packed file, or a name from: iecl list datasets")
     parser.add_argument("--method", default="", help="a name from: iecl list methods; default: ie-cl")
     parser.add_argument(
         "--saib",

@@ -11,7 +11,7 @@ import struct
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -34,16 +34,27 @@ from PIL import (
 from iecl.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "AVIF")
+Picture = npt.NDArray[np.uint8]
+_DRAFT = 1.5
+"""How many times the canvas a JPEG must at least be decoded to.
+
+The decoder halves for free, up to three times, and what is left is a proper filter's to do. On photographs the canvas
+then differs from that of a full decoding by 42 dB on average, and its edges keep 98 % of their steepness; down to the
+canvas itself it would be 38 dB and 97 %.
+"""
+_REDUCE = 3
+"""How many times the canvas is left when blocks of pixels are averaged first, which saves time and memory."""
 _ORIENTATION = 0x0112
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
+_UPRIGHT: dict[object, Callable[[Picture], Picture]] = {
+    2: lambda canvas: canvas[:, :, ::-1],
+    3: lambda canvas: canvas[:, ::-1, ::-1],
+    4: lambda canvas: canvas[:, ::-1],
+    5: lambda canvas: canvas.swapaxes(1, 2),
+    6: lambda canvas: canvas[:, ::-1].swapaxes(1, 2),
+    7: lambda canvas: canvas[:, ::-1, ::-1].swapaxes(1, 2),
+    8: lambda canvas: canvas[:, :, ::-1].swapaxes(1, 2),
 }
+"""How a stored picture is turned upright, by its EXIF orientation."""
 _TURNED = (5, 6, 7, 8)  # height and width are swapped
 # What decoders raise on garbage: nearly anything. A name that does not exist would be our mistake, and is not caught.
 _GARBAGE = (
@@ -61,7 +72,6 @@ _GARBAGE = (
     struct.error,
     zlib.error,
 )
-Picture = npt.NDArray[np.uint8]
 
 
 class Unreadable(Exception):  # noqa: N818 - it is an answer about a file, caught row by row
@@ -92,15 +102,34 @@ def decode(path: bytes | str | os.PathLike[str], side: int, max_pixels: int) -> 
         picture = _opened(content, max_pixels)
         width, height = picture.size
         if isinstance(picture, JpegImagePlugin.JpegImageFile):
-            # The decoder halves for free. Twice the canvas is left, so that the last step is still a proper filter.
-            picture.draft(None, (2 * side, 2 * side))
+            picture.draft(None, (int(_DRAFT * side), int(_DRAFT * side)))
         picture.load()
         orientation = _orientation(picture)
-        canvas = _rgb(picture).resize((side, side), Image.Resampling.BICUBIC)
+        canvas = _squeezed(_rgb(picture), side)
         if orientation in _UPRIGHT:
-            canvas = canvas.transpose(_UPRIGHT[orientation])
+            canvas = _UPRIGHT[orientation](canvas)
         size = (width, height) if orientation in _TURNED else (height, width)
-        return np.ascontiguousarray(np.asarray(canvas).transpose(2, 0, 1)), size
+        return np.ascontiguousarray(canvas), size
+
+
+def _squeezed(picture: Image.Image, side: int) -> Picture:
+    """An RGB picture as (3, side, side), by a bicubic filter that averages what it shrinks.
+
+    It is Pillow's filter to within two levels, but torch has it in vector instructions and takes a quarter of the time.
+    They work best on pixels of four bytes, which is how Pillow keeps them.
+    """
+    if picture.size == (side, side):
+        return np.asarray(picture).transpose(2, 0, 1)
+    import torch  # here: to look at headers nobody should wait for it
+    from torch.nn.functional import interpolate
+
+    wide, high = (max(1, length // (_REDUCE * side)) for length in picture.size)
+    if wide > 1 or high > 1:
+        picture = picture.reduce((wide, high))
+    stored = np.frombuffer(picture.tobytes("raw", "RGBX"), np.uint8).reshape(1, picture.height, picture.width, 4)
+    pixels = torch.from_numpy(stored).permute(0, 3, 1, 2)
+    made: Picture = interpolate(pixels, (side, side), mode="bicubic", antialias=True)[0, :3].numpy()
+    return made
 
 
 def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int) -> Picture:
@@ -149,7 +178,8 @@ def _content(path: bytes | str | os.PathLike[str], max_pixels: int) -> io.BytesI
     """The bytes of a file. Decoders read from memory: a false length in the file then cannot claim any."""
     try:
         # Without O_NONBLOCK a pipe that took a picture's place would wait for ever.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - no Path can be made of bytes
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise Unreadable("not a regular file")
@@ -208,6 +238,8 @@ def _orientation(picture: Image.Image) -> object:
 
 def _rgb(picture: Image.Image) -> Image.Image:
     """Eight bits of red, green and blue; what is transparent becomes white."""
+    if picture.mode == "RGB" and not picture.has_transparency_data:
+        return picture  # to convert it would be to copy it
     if picture.mode.startswith(("I", "F")):
         return Image.fromarray(_eight_bit(np.asarray(picture))).convert("RGB")
     if picture.has_transparency_data:

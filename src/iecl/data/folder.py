@@ -1,17 +1,23 @@
 """A folder of picture files, decoded on each reading or once for all."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
 
 from iecl.data.batch import Pixels
 from iecl.data.decode import Unreadable, decode
-from iecl.data.listing import Listing, printable
+from iecl.data.listing import Listing
 from iecl.data.loader import in_order
 from iecl.data.source import ArraySource, Numbers, Progress
 
 
 class FolderSource:
     """Files that are decoded whenever they are read."""
+
+    is_decoded = False
 
     def __init__(
         self, listing: Listing, labels: Numbers, classes: tuple[str, ...], *, side: int, max_pixels: int
@@ -25,7 +31,7 @@ class FolderSource:
             side: height and width of the canvas that every picture is brought to.
             max_pixels: a picture with more pixels is bad.
         """
-        self.name = printable(listing.root)
+        self.name = listing.root_name
         self.listing, self.labels, self.classes = listing, labels, classes
         self.side, self.max_pixels = side, max_pixels
 
@@ -34,19 +40,32 @@ class FolderSource:
 
     def read(self, index: Numbers) -> Pixels:
         """Decode these files; one that cannot be decoded gives a black row and a line in `bad`."""
-        images = np.zeros((len(index), 3, self.side, self.side), np.uint8)
+        images = np.empty((len(index), 3, self.side, self.side), np.uint8)
         sizes = np.full((len(index), 2), self.side, np.int64)
         bad: list[tuple[int, str]] = []
         for row, i in enumerate(index.tolist()):
             try:
                 images[row], sizes[row] = decode(self.listing.path(i), self.side, self.max_pixels)
             except Unreadable as problem:
+                images[row] = 0
                 bad.append((row, str(problem)))
         return Pixels(torch.from_numpy(images), torch.from_numpy(sizes), tuple(bad))
 
     def path(self, index: int) -> str:
         """The path of a file, in printable letters."""
         return self.listing.name(index)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What became of the files of a folder."""
+
+    index: Numbers
+    """The good ones, in order."""
+    sizes: Int64[Tensor, "n 2"]
+    """Their heights and widths."""
+    skipped: list[tuple[str, str]]
+    """(path, reason) of the others."""
 
 
 def resident(
@@ -61,24 +80,43 @@ def resident(
         UserError: there is no good one.
     """
     images = torch.empty((len(source), 3, source.side, source.side), dtype=torch.uint8)
-    sizes = torch.empty((len(source), 2), dtype=torch.int64)
-    kept: list[Numbers] = []
+    decoded = decode_all(source, images, workers, progress)
+    return kept(source, images, decoded), decoded.skipped
+
+
+def decode_all(
+    source: FolderSource,
+    images: UInt8[Tensor, "n 3 side side"],
+    workers: int,
+    progress: Progress | None = None,
+) -> Decoded:
+    """Fill `images` with the good files, one after the other.
+
+    Raises:
+        UserError: there is no good one.
+    """
+    index: list[Numbers] = []
+    sizes: list[Tensor] = []
     skipped: list[tuple[str, str]] = []
     filled = 0
     for batch in in_order(source, 64, workers, on_bad=lambda path, reason: skipped.append((path, reason))):
-        rows = slice(filled, filled + len(batch.index))  # the good ones close ranks: no second copy is ever held
-        images[rows], sizes[rows] = batch.images, batch.sizes
-        kept.append(batch.index.numpy())
+        images[filled : filled + len(batch.index)] = batch.images  # they close ranks: no second copy is ever held
+        index.append(batch.index.numpy())
+        sizes.append(batch.sizes)
         filled += len(batch.index)
         if progress is not None:
             progress(filled + len(skipped), len(source))
-    index = np.concatenate(kept)
-    whole = ArraySource(
+    return Decoded(np.concatenate(index), torch.cat(sizes), skipped)
+
+
+def kept(source: FolderSource, images: UInt8[Tensor, "n 3 side side"], decoded: Decoded) -> ArraySource:
+    """The good files of a folder as pictures in memory."""
+    index = decoded.index
+    return ArraySource(
         source.name,
-        images[:filled],
+        images[: len(index)],
         source.labels[index],
         source.classes,
-        sizes=sizes[:filled],
+        sizes=decoded.sizes,
         listing=source.listing.select(index),
     )
-    return whole, skipped

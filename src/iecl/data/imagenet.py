@@ -99,8 +99,9 @@ def _source(folder: Path, classes: tuple[str, ...], settings: DataSettings, name
     for failure in listing.unreadable:
         log_bad(*failure)
     number = {os.fsencode(wnid): label for label, wnid in enumerate(classes)}
-    owners = (listing.relative(i).partition(b"/")[0] for i in range(len(listing)))
-    labels = np.fromiter((number.get(owner, -1) for owner in owners), np.int64, len(listing))
+    labels = np.full(len(listing), -1, np.int64)
+    for owner, start, end in listing.first_folders():
+        labels[start:end] = number.get(owner, -1)
     (kept,) = np.nonzero(labels >= 0)
     side = settings.canvas or FACTS[name].canvas
     return FolderSource(listing.select(kept), labels[kept], classes, side=side, max_pixels=settings.max_pixels)

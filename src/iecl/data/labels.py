@@ -17,12 +17,12 @@ def class_folders(listing: Listing, labels: str) -> tuple[bytes, ...]:
     """
     if labels == "none":
         return ()
-    owners = _owners(listing)
-    classes = tuple(sorted(set(owners) - {b""}))
+    owners = {name for name, _, _ in listing.first_folders()}
+    classes = tuple(sorted(owners - {b""}))
     if labels == "folders":
         if not classes:
             raise UserError(
-                f"{printable(listing.root)} has no class folders", where="data.labels = folders", do="set it to none"
+                f"{listing.root_name} has no class folders", where="data.labels = folders", do="set it to none"
             )
         return classes
     return classes if b"" not in owners and len(classes) >= 2 and len(listing) >= 2 * len(classes) else ()
@@ -37,19 +37,18 @@ def numbered(listing: Listing, classes: tuple[bytes, ...]) -> npt.NDArray[np.int
     if not classes:
         return np.full(len(listing), -1, np.int64)
     number = {name: i for i, name in enumerate(classes)} | {b"": -1}
-    owners = _owners(listing)
-    strange = sorted(set(owners) - set(number))
+    labels = np.full(len(listing), -1, np.int64)
+    strange = []
+    for name, start, end in listing.first_folders():
+        if name in number:
+            labels[start:end] = number[name]
+        else:
+            strange.append(name)
     if strange:
         names = ", ".join(map(printable, strange[:3])) + (", ..." if len(strange) > 3 else "")
         raise UserError(
-            f"{printable(listing.root)} has {len(strange)} class folder(s) that the training pictures lack: {names}",
+            f"{listing.root_name} has {len(strange)} class folder(s) that the training pictures lack: {names}",
             where="data.labels",
             do="name the folders alike, or set data.labels to none",
         )
-    return np.fromiter((number[owner] for owner in owners), np.int64, len(listing))
-
-
-def _owners(listing: Listing) -> list[bytes]:
-    """The first folder of each path, empty for a picture that lies in none."""
-    parts = (listing.relative(i).partition(b"/") for i in range(len(listing)))
-    return [first if slash else b"" for first, slash, _ in parts]
+    return labels

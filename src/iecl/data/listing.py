@@ -1,13 +1,17 @@
 """Which pictures a folder holds: one quick walk, kept as one buffer of bytes.
 
-Names are bytes throughout, since a file's name need not be text in any encoding. A million paths are one `bytes` object
-and one array of offsets: worker processes share it, where a list of strings would be copied into each of them.
+Names are bytes throughout, since a file's name need not be text in any encoding. A million paths are one buffer and one
+array of offsets: worker processes share it, where a list of strings would be copied into each of them. While it is made
+no more than the names of one folder are ever held as objects of their own.
 """
 
+import heapq
 import os
+from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +23,7 @@ EXTENSIONS = frozenset(
     b".jpg .jpeg .jpe .jfif .mpo .png .apng .webp .avif .bmp .gif .tif .tiff .ppm .pgm .pbm .pnm".split()
 )
 TEST_FOLDERS = ("test", "val", "valid", "validation")
+_CHUNK = 4096
 _Failures = Sequence[tuple[str, str]]
 _TRY_ANOTHER = "give the folder that holds the pictures"
 
@@ -37,7 +42,7 @@ class Listing:
     """The pictures below a folder, in byte order of their paths."""
 
     root: bytes
-    names: bytes
+    names: bytes | bytearray | memoryview
     """Paths relative to the root, one after the other."""
     ends: npt.NDArray[np.int64]
     """Where each path ends in `names`."""
@@ -52,11 +57,16 @@ class Listing:
     def relative(self, index: int) -> bytes:
         """The path of a picture below the root."""
         start = self.ends[index - 1] if index else 0
-        return self.names[start : self.ends[index]]
+        return bytes(self.names[start : self.ends[index]])
 
     def path(self, index: int) -> bytes:
         """The path to open."""
         return os.path.join(self.root, self.relative(index))  # noqa: PTH118 - a Path cannot be made of bytes
+
+    @property
+    def root_name(self) -> str:
+        """The root as text for people."""
+        return printable(self.root)
 
     def name(self, index: int) -> str:
         """The path as text for people."""
@@ -64,14 +74,32 @@ class Listing:
 
     def select(self, index: npt.NDArray[np.int64]) -> "Listing":
         """A listing of some of the pictures, in the order given."""
-        return _packed(self.root, [self.relative(i) for i in index.tolist()], self.others, self.unreadable)
+        starts = np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])[index]
+        lengths = self.ends[index] - starts
+        ends = lengths.cumsum()
+        old, names = np.frombuffer(self.names, np.uint8), bytearray(int(lengths.sum()))
+        new = np.frombuffer(names, np.uint8)
+        for first in range(0, len(index), _CHUNK):  # a number for each byte is too much for all names at once
+            part = slice(first, first + _CHUNK)
+            before = ends[part] - lengths[part]
+            here = np.arange(before[0], ends[part][-1])
+            new[here] = old[here + (starts[part] - before).repeat(lengths[part])]
+        return Listing(self.root, names, ends, self.others, self.unreadable)
 
+    def first_folders(self) -> Iterator[tuple[bytes, int, int]]:
+        """(name, first picture, one past the last) of every folder right below the root; the order must be by bytes.
 
-def _packed(
-    root: bytes, names: list[bytes], others: Mapping[str, int], unreadable: Sequence[tuple[str, str]]
-) -> Listing:
-    ends = np.fromiter(map(len, names), np.int64, len(names)).cumsum()
-    return Listing(root, b"".join(names), ends, others, unreadable)
+        Pictures that lie in no folder come one by one, with an empty name.
+        """
+        start = 0
+        while start < len(self):
+            name, slash, _ = self.relative(start).partition(b"/")
+            end = start + 1
+            if slash:
+                after = name + b"0"  # what follows the slash among bytes
+                end = bisect_left(range(len(self)), after, lo=start, key=self.relative)
+            yield (name if slash else b""), start, end
+            start = end
 
 
 def list_images(folder: Path) -> Listing:
@@ -86,16 +114,16 @@ def list_images(folder: Path) -> Listing:
     root = os.fsencode(folder)
     shown = printable(root)
     walk = _Walk(root)
-    names = sorted(walk)
+    names, ends = _in_byte_order(walk)
     if isinstance(walk.failure, FileNotFoundError):
         raise UserError(f"there is no folder {shown}", where="--data", do=_TRY_ANOTHER)
     if isinstance(walk.failure, NotADirectoryError):
         raise UserError(f"{shown} is a file, not a folder", where="--data", do=_TRY_ANOTHER)
     if walk.failure:
         raise UserError(f"cannot list {shown}: {_reason(walk.failure)}", where="--data", do=_TRY_ANOTHER)
-    if not names:
+    if not len(ends):
         raise UserError(f"there is no picture in {shown}: {_found(walk)}", where="--data", do=_TRY_ANOTHER)
-    return _packed(root, names, walk.others, tuple(walk.unreadable))
+    return Listing(root, names, ends, walk.others, tuple(walk.unreadable))
 
 
 def _found(walk: "_Walk") -> str:
@@ -107,11 +135,54 @@ def _found(walk: "_Walk") -> str:
     return files + (f", and {more} thing{'s' if more != 1 else ''} that cannot be read" if more else "")
 
 
+@dataclass
+class _Segment:
+    """Pictures that follow each other in byte order."""
+
+    first: bytes
+    names: bytearray = field(default_factory=bytearray)
+    ends: "array[int]" = field(default_factory=lambda: array("q"))
+
+    def add(self, prefix: bytes, names: list[bytes]) -> None:
+        """Append the pictures of one folder."""
+        lengths = np.fromiter(map(len, names), np.int64, len(names)) + len(prefix)
+        self.ends.frombytes((len(self.names) + lengths.cumsum()).tobytes())
+        self.names += prefix + prefix.join(names)
+
+
+def _in_byte_order(walk: "_Walk") -> tuple[bytearray, npt.NDArray[np.int64]]:
+    """All paths of a walk one after the other, and where each ends."""
+    segments: list[_Segment] = []
+    is_cut = True
+    for run in walk:
+        if run is None:
+            is_cut = True
+            continue
+        prefix, names = run
+        if is_cut:
+            segments.append(_Segment(prefix + names[0]))
+            is_cut = False
+        segments[-1].add(prefix, names)
+    segments.sort(key=lambda segment: segment.first)
+    whole = segments[0] if segments else _Segment(b"")
+    for segment in segments[1:]:
+        whole.ends.frombytes((len(whole.names) + np.frombuffer(segment.ends, np.int64)).tobytes())
+        whole.names += segment.names
+    return whole.names, np.frombuffer(whole.ends, np.int64)
+
+
 BROKEN_LINK = "broken link"
+_Run = tuple[bytes, list[bytes]]
+"""What all paths begin with, and how they go on."""
 
 
 class _Walk:
-    """Iterates over the relative paths of the pictures below a folder, and notes what else it meets."""
+    """Iterates over the pictures below a folder, and notes what else it meets.
+
+    They come in runs, in byte order; None stands where the order is cut: where a link to a folder would have its place,
+    and before what the links lead to. Links come last, so that a folder that is there in person is listed under its own
+    name, whatever points to it.
+    """
 
     def __init__(self, root: bytes) -> None:
         self.root = root
@@ -120,68 +191,107 @@ class _Walk:
         self.failure: OSError | None = None
         """Why the folder itself could not be listed."""
         self._links: list[bytes] = []
+        self._is_picture: dict[bytes, bool] = {}
+        """By extension, as it is written."""
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[_Run | None]:
         seen: set[tuple[int, int]] = set()
-        folders = [b""]
-        while folders or self._links:
-            # Links come last: a folder that is there in person is listed under its own name, whatever points to it.
-            below = folders.pop() if folders else self._links.pop()
-            here = os.path.join(self.root, below)  # noqa: PTH118 - bytes
-            try:
-                status = os.stat(here)  # noqa: PTH116 - bytes
-                if (status.st_dev, status.st_ino) in seen:  # each real folder once: links can form loops and webs
-                    continue
-                seen.add((status.st_dev, status.st_ino))
-                with os.scandir(here) as entries:
-                    yield from self._pictures(sorted(entries, key=lambda entry: entry.name), below, folders)
-            except OSError as problem:
-                if not below:
-                    self.failure = problem
+        self._links = [b""]
+        while self._links:
+            todo: list[_Run | bytes | None] = [heapq.heappop(self._links)]
+            while todo:
+                item = todo.pop()
+                if isinstance(item, bytes):
+                    todo += reversed(self._listed(item, seen))
                 else:
-                    self.unreadable.append((printable(here), _reason(problem)))
+                    yield item
+            yield None
 
-    def _pictures(self, entries: list[os.DirEntry[bytes]], below: bytes, folders: list[bytes]) -> Iterator[bytes]:
-        """Paths of the pictures among the entries of one folder; sub-folders are put on the list of folders to do."""
-        deeper: list[bytes] = []
+    def _listed(self, prefix: bytes, seen: set[tuple[int, int]]) -> list[_Run | bytes | None]:
+        """What one folder holds, in byte order: runs of pictures, folders as the prefix of their paths, and cuts."""
+        here = os.path.join(self.root, prefix.removesuffix(b"/"))  # noqa: PTH118 - bytes
+        try:
+            status = os.stat(here)  # noqa: PTH116 - bytes
+            if (status.st_dev, status.st_ino) in seen:  # each real folder once: links can form loops and webs
+                return []
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(here) as entries:
+                pictures, folders = self._sorted_out(entries, here)
+        except OSError as problem:
+            if not prefix:
+                self.failure = problem
+            else:
+                self.unreadable.append((printable(here), _reason(problem)))
+            return []
+        if not folders:
+            return [(prefix, sorted(pictures))] if pictures else []
+        found: list[_Run | bytes | None] = []
+        run: list[bytes] = []
+        for name in sorted([*pictures, *folders]):
+            if not name.endswith(b"/"):
+                run.append(name)
+                continue
+            if run:
+                found.append((prefix, run))
+                run = []
+            if folders[name]:
+                heapq.heappush(self._links, prefix + name)
+                found.append(None)
+            else:
+                found.append(prefix + name)
+        return [*found, (prefix, run)] if run else found
+
+    def _sorted_out(self, entries: Iterable[os.DirEntry[bytes]], here: bytes) -> tuple[list[bytes], dict[bytes, bool]]:
+        """The names of pictures, and those of folders with a slash and whether they are links; the rest is counted."""
+        pictures: list[bytes] = []
+        folders: dict[bytes, bool] = {}
+        is_picture = self._is_picture
         for entry in entries:
             name = entry.name
-            path = below + b"/" + name if below else name
-            if name.startswith(b"."):
+            # What nearly all entries are goes first: this is most of the time that a million files take.
+            extension = name[name.rfind(b".") :]
+            if is_picture.get(extension) and not name.startswith(b".") and entry.is_file(follow_symlinks=False):
+                pictures.append(name)
+            elif name.startswith(b"."):
                 self.others["hidden"] += 1
             elif name == b"__MACOSX":
                 continue
-            elif (kind := _kind(entry)) == "picture":
-                yield path
-            elif kind == "folder":
-                deeper.append(path)
-            elif kind == "link to a folder":
-                self._links.append(path)
+            elif (kind := self._kind(entry)) == "picture":
+                pictures.append(name)
+            elif kind in ("folder", "link to a folder"):
+                folders[name + b"/"] = kind != "folder"
             else:
                 self.others[kind] += 1
-                if kind == BROKEN_LINK and os.path.splitext(name)[1].lower() in EXTENSIONS:  # noqa: PTH122 - bytes
-                    self.unreadable.append((printable(os.path.join(self.root, path)), kind))  # noqa: PTH118 - bytes
-        folders += reversed(deeper)
+                if kind == BROKEN_LINK and is_picture[_extension(name)]:
+                    self.unreadable.append((printable(os.path.join(here, name)), kind))  # noqa: PTH118 - bytes
+        return pictures, folders
+
+    def _kind(self, entry: os.DirEntry[bytes]) -> str:
+        """What an entry is: `picture`, `folder`, `link to a folder`, or a word for the count of others."""
+        extension = _extension(entry.name)
+        if extension not in self._is_picture:
+            self._is_picture[extension] = extension.lower() in EXTENSIONS
+        try:
+            if entry.is_file():  # the answer comes with the listing; only a link costs a call
+                if self._is_picture[extension]:
+                    return "picture"
+                return printable(extension.lower()) if extension else "without extension"
+            if entry.is_dir():
+                return "link to a folder" if entry.is_symlink() else "folder"
+        except OSError:  # a link to itself
+            return BROKEN_LINK
+        # A pipe or a device would wait for ever when opened.
+        return BROKEN_LINK if entry.is_symlink() else "not a regular file"
+
+
+def _extension(name: bytes) -> bytes:
+    """From the last dot on; a name that begins with its only dot is hidden, and asked for by nobody."""
+    dot = name.rfind(b".")
+    return name[dot:] if dot >= 0 else b""
 
 
 def _reason(problem: OSError) -> str:
     return (problem.strerror or type(problem).__name__).lower()
-
-
-def _kind(entry: os.DirEntry[bytes]) -> str:
-    """What a directory entry is: `picture`, `folder`, `link to a folder`, or a word for the count of others."""
-    try:
-        if entry.is_file():  # the answer comes with the listing; only a link costs a call
-            extension = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 - bytes
-            if extension in EXTENSIONS:
-                return "picture"
-            return printable(extension) if extension else "without extension"
-        if entry.is_dir():
-            return "link to a folder" if entry.is_symlink() else "folder"
-    except OSError:  # a link to itself
-        return BROKEN_LINK
-    # A pipe or a device would wait for ever when opened.
-    return BROKEN_LINK if entry.is_symlink() else "not a regular file"
 
 
 def splits(folder: Path) -> dict[str, Path]:
@@ -204,7 +314,7 @@ def splits(folder: Path) -> dict[str, Path]:
 
 
 def _holds_pictures(folder: Path) -> bool:
-    return any(True for _ in _Walk(os.fsencode(folder)))
+    return any(run is not None for run in _Walk(os.fsencode(folder)))
 
 
 def _has_folders(folder: Path) -> bool:

@@ -9,18 +9,26 @@ from iecl.data.folder import FolderSource, resident
 from iecl.data.labels import class_folders, numbered
 from iecl.data.listing import Listing, list_images, printable, splits
 from iecl.data.named import DATASETS
+from iecl.data.packed import PackedSource
+from iecl.data.packfile import open_packed
 from iecl.data.resolve import folder_of, resolve_data
 from iecl.data.settings import DataSettings
-from iecl.data.source import Numbers, OnBad, Progress, Source, log_bad
+from iecl.data.sharing import resident_once
+from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source, log_bad
 from iecl.errors import UserError, did_you_mean
 
 SPLITS = ("pretrain", "train", "test", "train-part")
 
 
 def open_source(
-    settings: DataSettings, split: str = "train", on_bad: OnBad = log_bad, progress: Progress | None = None
+    settings: DataSettings,
+    split: str = "train",
+    on_bad: OnBad = log_bad,
+    progress: Progress | None = None,
+    *,
+    is_shared: bool = False,
 ) -> Source:
-    """The pictures of one split of a folder or of a named data set.
+    """The pictures of one split of a folder, a packed file or a named data set.
 
     A folder without `train` and `test` inside is all there is to train on. To measure on it nevertheless, `test` is a
     fixed fifth of it (of each class, where there are classes), and `train-part` the other four fifths; with splits of
@@ -32,6 +40,7 @@ def open_source(
         split: `train`, `test`, `train-part`, or `pretrain`: all there is to train on without labels.
         on_bad: is told each file or folder that is left out now; a source that decodes later tells its loader.
         progress: is told how many files are decoded, when all are decoded now.
+        is_shared: every process of a run opens the same at the same time: on one machine they hold one copy.
 
     Raises:
         UserError: there is no such data, or nothing in it can be read.
@@ -40,7 +49,7 @@ def open_source(
     source = list_source(settings, split, on_bad)
     if not isinstance(source, FolderSource) or not is_decoded_once(source, settings):
         return source
-    whole, skipped = resident(source, settings.workers, progress)
+    whole, skipped = (resident_once if is_shared else resident)(source, settings.workers, progress)
     for path, reason in skipped:
         on_bad(path, reason)
     return whole
@@ -54,10 +63,24 @@ def list_source(settings: DataSettings, split: str, on_bad: OnBad = log_bad) -> 
         return named
     if split not in SPLITS:
         raise UserError(f"a folder has no split {split!r}", where="split", do=did_you_mean(split, SPLITS))
+    if folder.is_file():
+        return _packed_source(settings, folder, split, on_bad)
     source = _folder_source(settings, folder, split)
     for failure in source.listing.unreadable:
         on_bad(*failure)
     return source
+
+
+def _packed_source(settings: DataSettings, path: Path, split: str, on_bad: OnBad) -> Source:
+    file = open_packed(path)
+    part = file.part_for(split)
+    source = PackedSource(file, part, with_labels=settings.labels != "none")
+    for name, reason in part.skipped:
+        on_bad(f"{source.name}/{name}", reason)
+    if part.name != "all" or split in ("pretrain", "train"):
+        return source
+    (index,) = np.nonzero(part.tables["held_out"] == (split == "test"))
+    return ChosenSource(source, index)
 
 
 def is_decoded_once(source: FolderSource, settings: DataSettings) -> bool:

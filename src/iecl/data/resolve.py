@@ -12,6 +12,7 @@ from iecl.data.decode import Unreadable, header_size, nothing_readable
 from iecl.data.labels import class_folders
 from iecl.data.listing import Listing, list_images, printable, splits
 from iecl.data.named import DATASETS, FACTS
+from iecl.data.packfile import open_packed
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError, did_you_mean
 
@@ -33,13 +34,19 @@ def resolve_data(settings: DataSettings) -> DataSettings:
         UserError: the data cannot be found, or no picture in it can be read.
     """
     folder = folder_of(settings.name)
-    chosen = _for_folder(settings, folder) if folder is not None else _for_named(settings)
+    if folder is None:
+        chosen = _for_named(settings)
+    else:
+        named = replace(
+            settings, name=str(folder), mean=settings.mean or IMAGENET_MEAN, std=settings.std or IMAGENET_STD
+        )
+        chosen = _for_packed(named, folder) if folder.is_file() else _for_folder(named, folder)
     workers = settings.workers if settings.workers >= 0 else min(8, usable_cores())
     return replace(chosen, workers=workers)
 
 
 def folder_of(name: str) -> Path | None:
-    """The folder that a name stands for, or None for a named data set.
+    """The folder or packed file that a name stands for, or None for a named data set.
 
     A named data set goes first; a folder of the same name can be written `./name`.
     """
@@ -51,6 +58,20 @@ def folder_of(name: str) -> Path | None:
         do = did_you_mean(name, DATASETS)
         raise UserError(f"there is no folder and no data set called {shown!r}", where="--data", do=do)
     return folder.absolute()
+
+
+def has_test(name: str) -> bool:
+    """Whether data come with test pictures of their own."""
+    folder = folder_of(name)
+    if folder is None:
+        return True
+    return "test" in (open_packed(folder).parts if folder.is_file() else splits(folder))
+
+
+def usual_side(name: str) -> float:
+    """The usual shorter side of the pictures of a named data set or a packed file."""
+    path = folder_of(name)
+    return FACTS[name].canvas if path is None else open_packed(path).short_side
 
 
 def usable_cores() -> int:
@@ -78,9 +99,6 @@ def _for_named(settings: DataSettings) -> DataSettings:
 
 
 def _for_folder(settings: DataSettings, folder: Path) -> DataSettings:
-    settings = replace(
-        settings, name=str(folder), mean=settings.mean or IMAGENET_MEAN, std=settings.std or IMAGENET_STD
-    )
     if settings.image_size and settings.canvas and settings.labels != "auto":
         return settings  # resolved before: do not list a million files again
     parts = splits(folder)
@@ -91,6 +109,31 @@ def _for_folder(settings: DataSettings, folder: Path) -> DataSettings:
     short = median_short_side(listing, settings.max_pixels)
     image_size = settings.image_size or next((size for top, size in _SIZES.items() if short <= top), _LARGEST)
     return replace(settings, labels=labels, image_size=image_size, canvas=settings.canvas or _canvas(image_size, short))
+
+
+def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
+    """As it was packed; what was decided then cannot be asked for differently now."""
+    file = open_packed(path)
+    if settings.canvas not in (0, file.side):
+        raise UserError(
+            f"{path} holds pictures of {file.side} px",
+            where=f"data.canvas = {settings.canvas}",
+            do="leave it out, or pack the pictures again",
+        )
+    labels = settings.labels
+    if labels == "auto":
+        labels = "folders" if file.classes else "none"
+    elif labels == "folders" and not file.classes:
+        do = "pack them again with --set data.labels=folders"
+        raise UserError(f"{path} was packed without classes", where="data.labels = folders", do=do)
+    image_size = settings.image_size or file.image_size
+    if image_size > file.side and file.short_side > file.side:
+        raise UserError(
+            f"{path} holds pictures of {file.side} px, made of larger ones",
+            where=f"data.image_size = {image_size}",
+            do=f"pack them again with --side {image_size} or more",
+        )
+    return replace(settings, labels=labels, image_size=image_size, canvas=file.side)
 
 
 def _canvas(image_size: int, short: float) -> int:
@@ -109,10 +152,13 @@ def median_short_side(listing: Listing, max_pixels: int) -> float:
         UserError: no picture can be read.
     """
     # Multiples of the golden ratio spread evenly, so that any first part of this order is spread over the whole list.
-    order = np.argsort(np.arange(len(listing)) * 0.6180339887498949 % 1)
+    spread = np.arange(float(len(listing)))
+    spread *= 0.6180339887498949  # in place: a million numbers are enough once
+    spread %= 1
+    order = np.argsort(spread)
     found: list[int] = []
     reasons: Counter[str] = Counter()
-    for i in order.tolist():
+    for i in map(int, order):
         try:
             found.append(min(header_size(listing.path(i), max_pixels)))
         except Unreadable as problem:
@@ -120,5 +166,5 @@ def median_short_side(listing: Listing, max_pixels: int) -> float:
         if len(found) == _SAMPLE:
             break
     if not found:
-        raise nothing_readable(printable(listing.root), reasons)
+        raise nothing_readable(listing.root_name, reasons)
     return median(found)

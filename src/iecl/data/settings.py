@@ -12,7 +12,7 @@ LEAST_SIDE = 8
 class DataSettings:
     """Everything that decides which pixels a run sees."""
 
-    name: str = setting("shapes", "folder of images, or a name from: iecl list datasets")
+    name: str = setting("shapes", "folder of images, packed file, or a name from: iecl list datasets")
     root: str = setting("", "folder that holds named data sets; empty: the user's cache folder")
     download: bool = setting(False, "fetch a named data set that is not there yet")
     labels: str = setting(

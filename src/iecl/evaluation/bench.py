@@ -12,10 +12,9 @@ import torch
 from torch import nn
 
 from iecl.console import ProgressLine
-from iecl.data.listing import splits
 from iecl.data.loader import in_order
 from iecl.data.opening import open_source
-from iecl.data.resolve import folder_of, resolve_data
+from iecl.data.resolve import folder_of, has_test, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.source import Source
 from iecl.errors import UserError
@@ -87,8 +86,7 @@ class Bench:
     @property
     def has_own_test(self) -> bool:
         """Whether the data come with test pictures; otherwise a fixed part of a folder takes their place."""
-        folder = folder_of(self.data.name)
-        return folder is None or "test" in splits(folder)
+        return has_test(self.data.name)
 
     def place(self, name: str, *what: Any) -> Path | None:
         """Where a long evaluation keeps its checkpoints: other settings, weights or pictures have another place."""

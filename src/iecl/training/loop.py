@@ -64,7 +64,8 @@ class Loop:
         self.fabric, self.plan, self.run, training = fabric, plan, run, plan.training
         self.skipped = SkippedFiles(run)
         if source is None:
-            source = open_source(plan.data, "pretrain", self.skipped.add, line.count("reading images"))
+            shown = line.count("reading images")
+            source = open_source(plan.data, "pretrain", self.skipped.add, shown, is_shared=True)
         self.source = source
         self.loader = Loader(
             self.source,
@@ -159,7 +160,7 @@ class Loop:
             group["lr"] = group["peak"] * (1.0 if group["is_constant"] else share)
         made = None
         for number in range(training.accumulate):
-            batch = next(batches)
+            batch = self.recorder.next_batch(batches)
             made = self._backward(batch, clock, is_last=number == training.accumulate - 1)
             try:
                 self.recorder.check(self.step + 1, made.losses)

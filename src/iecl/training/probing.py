@@ -23,10 +23,9 @@ from iecl import counter
 from iecl.console import ProgressLine
 from iecl.data.batch import Batch
 from iecl.data.folder import FolderSource, resident
-from iecl.data.named import FACTS
 from iecl.data.opening import is_decoded_once, list_source
-from iecl.data.resolve import median_short_side
-from iecl.data.source import ChosenSource, Numbers, Source, is_in_memory
+from iecl.data.resolve import median_short_side, usual_side
+from iecl.data.source import ChosenSource, Numbers, Source
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory, strict_json
 from iecl.training.building import assemble_method
@@ -106,7 +105,7 @@ def probe(plan: Plan, seconds: float, line: ProgressLine) -> dict[str, Any]:
         "open_seconds": opened.seconds,
         "rest_megabytes": opened.rest_megabytes,
         "decode_seconds": opened.decode_seconds,
-        "is_in_memory": is_in_memory(opened.source),
+        "is_in_memory": opened.source.is_decoded,
         "opened": len(opened.source),
         "picture_side": opened.side,
         "free_megabytes": free,
@@ -133,7 +132,7 @@ def open_part(plan: Plan, need: int, seconds: float) -> Opened:
     order = counter.permutation(counter.key(plan.training.seed, "probe"), len(listed)).numpy()
     if not isinstance(listed, FolderSource):
         whole = ChosenSource(listed, _some(order, need, MOST_IMAGES))
-        return Opened(whole, len(listed), listing, 0.0, 0.0, FACTS[plan.data.name].canvas)
+        return Opened(whole, len(listed), listing, 0.0, 0.0, usual_side(plan.data.name))
     side = median_short_side(listed.listing, listed.max_pixels)
     began = time.monotonic()
     listed.read(order[:DECODED])

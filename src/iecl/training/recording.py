@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from iecl import parallel
 from iecl.console import ProgressLine, duration
+from iecl.data.batch import Batch
 from iecl.errors import TrainingError
 from iecl.meters.embedding import read_embedding
 from iecl.methods.contract import Method, Step
@@ -29,7 +31,9 @@ class Recorder:
     def __init__(self, fabric: Fabric, run: RunDirectory, plan: Plan, line: ProgressLine, method: Method) -> None:
         self.fabric, self.run, self.line, self.method = fabric, run, line, method
         self.settings, self.rate = plan.training, plan.optimiser.rate
-        self._times: deque[float] = deque(maxlen=SPEED_STEPS)
+        self._times: deque[tuple[float, float]] = deque(maxlen=SPEED_STEPS)
+        """When each of the last steps ended, and how long had been waited for data until then."""
+        self._waited = 0.0
         self._row: dict[str, Any] = {}
         self._pending: list[tuple[int, dict[str, Tensor]]] = []
         self._check_each_step = fabric.device.type == "cpu"  # on a GPU reading a loss waits for the device
@@ -63,9 +67,16 @@ class Recorder:
             f"iecl replay {folder} --step {step}",
         )
 
+    def next_batch(self, batches: Iterator[Batch]) -> Batch:
+        """The next batch; the time until it is there is time in which nothing is trained."""
+        began = time.perf_counter()
+        batch = next(batches)
+        self._waited += time.perf_counter() - began
+        return batch
+
     def after_step(self, clock: Clock, made: Step, rate: float) -> None:
         """Record optimiser step `clock.step` (counted from 1)."""
-        self._times.append(time.monotonic())
+        self._times.append((time.perf_counter(), self._waited))
         settings = self.settings
         is_edge = clock.step in (1, clock.steps)
         if is_edge or clock.step % settings.log_steps == 0 or clock.step % settings.meter_steps == 0:
@@ -78,6 +89,8 @@ class Recorder:
         readings = {f"loss/{name}": value for name, value in made.losses.items()}
         readings["loss"] = torch.stack([value.detach().float() for value in made.losses.values()]).sum()
         readings |= made.readings
+        if len(self._times) > 1:  # of every process: the others wait for the one that waits for its data
+            readings["data_wait"] = torch.tensor(self.data_wait(), device=self.fabric.device)
         if with_meters:
             anchor = made.projections["anchor"]
             other = made.projections.get("query", made.projections.get("key"))
@@ -99,16 +112,25 @@ class Recorder:
 
     def images_per_second(self) -> float:
         """Speed over the last 100 steps, all processes together."""
-        if len(self._times) < 2:
-            return 0.0
         images = self.settings.batch * self.settings.accumulate * (len(self._times) - 1)
-        return images / max(1e-9, self._times[-1] - self._times[0])
+        return images / self._window()[0] if images > 0 else 0.0
+
+    def data_wait(self) -> float:
+        """The share of the time of the last 100 steps in which this process had no batch to train on."""
+        seconds, waited = self._window()
+        return min(1.0, waited / seconds)
+
+    def _window(self) -> tuple[float, float]:
+        """Seconds of the last steps, and those of them that were waited for data."""
+        (start, before), (end, after) = self._times[0], self._times[-1]
+        return max(1e-9, end - start), after - before
 
     def _progress(self, clock: Clock, row: dict[str, Any]) -> str:
         terms = "  ".join(f"{k.removeprefix('loss/')} {v:.3f}" for k, v in row.items() if k.startswith("loss/"))
         speed = self.images_per_second()
         left = (clock.steps - clock.step) * self.settings.batch * self.settings.accumulate / speed if speed else 0.0
-        ending = f"  {speed:,.0f} images/s  {duration(left)} left" if speed else ""
+        wait = f"  data wait {100 * self.data_wait():.0f} %" if speed else ""
+        ending = f"  {speed:,.0f} images/s{wait}  {duration(left)} left" if speed else ""
         loss = f"loss {row['loss']:.3f}" + (f" ({terms})" if terms.count("  ") else "")
         return f"epoch {clock.epoch + 1}/{clock.epochs}  step {clock.step}/{clock.steps}{ending}  {loss}"
 
