@@ -45,7 +45,7 @@ class LinearSettings:
     )
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-5, "weight decay", low=0)
-    decays: tuple[float, ...] = setting((1e-5, 1e-3, 3e-3, 1e-2), "what a sweep chooses its weight decay from", low=0)
+    decays: tuple[float, ...] = setting((1e-5, 1e-4, 1e-3, 1e-2), "what a sweep chooses its weight decay from", low=0)
     normalise: str = setting(
         "auto",
         "standardise: each feature minus its mean, over its deviation in the training set; auto: in a sweep",
