@@ -45,6 +45,20 @@ def test_each_view_follows_its_own_policy_in_turn(batch: Batch) -> None:
     assert torch.equal(views.full[2], expected(policies[0], 2))
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_torch_has_its_threads_back_after_views_are_made_and_after_an_error(batch: Batch, threads: int) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        views_of(batch, POLICIES["simclr"])
+        assert torch.get_num_threads() == threads
+        with pytest.raises(AttributeError):
+            views_of(batch, (None,))
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_two_views_of_one_policy_differ(batch: Batch) -> None:
     one, other = views_of(batch, POLICIES["simclr-small"]).full
     assert ((one - other).flatten(1).abs().amax(dim=1) > 0.1).all()

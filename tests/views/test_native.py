@@ -14,12 +14,11 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from iecl.views import native
+from iecl.views import kernels, native
 from iecl.views.apply import BRIGHT, apply, apply_by_tensors
 from iecl.views.draw import Draws, draw, whole
 from iecl.views.policies import POLICIES, Policy
 
-kernels = pytest.importorskip("iecl.views.kernels")
 Maker = Callable[[int, int, int], Tensor]
 quick = settings(derandomize=True, deadline=None, max_examples=40)
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}

@@ -1,6 +1,7 @@
 """From a batch of pictures to the views a method sees."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -84,7 +85,20 @@ def draw_views(
         crop = plan.full_crop if number < plan.full else plan.small_crop
         if crop is not None:
             policy = replace(policy, crop_low=crop[0], crop_high=crop[1])
-        yield draw(policy, batch.sizes, batch.positions, seed=seed, epoch=epoch, view=number)
+        with _one_thread():
+            drawn = draw(policy, batch.sizes, batch.positions, seed=seed, epoch=epoch, view=number)
+        yield drawn
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch shares out a few thousand numbers too, which saves nothing, and waits for long if a core is taken."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def make_plain(
