@@ -1,6 +1,8 @@
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from pictures import save_numbered, save_solid
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from iecl import counter
+from iecl.data import folder
 from iecl.data.batch import Batch
 from iecl.data.folder import FolderSource, resident
 from iecl.data.listing import list_images
@@ -249,6 +252,34 @@ def test_ctrl_c_reaches_the_parent_only(good: FolderSource) -> None:
     loader.close()
 
 
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_worker_that_cannot_keep_its_memory_works_all_the_same(
+    platform: str, good: FolderSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())  # a C library without mallopt, as musl
+    loader = Loader(good, batch=13, seed=1, workers=1)
+    assert len(list(loader.epoch(0))) == 2
+    loader.close()
+
+
+def test_a_batch_that_is_where_it_should_be_is_not_copied(good: FolderSource) -> None:
+    (batch, *_) = Loader(good, batch=4, seed=1).epoch(0)
+    moved = batch.to(torch.device("cpu"))
+    assert all(value.data_ptr() == vars(moved)[name].data_ptr() for name, value in vars(batch).items())
+
+
+@pytest.mark.parametrize("order", ["channels first", "channels last"])
+def test_an_array_gives_the_same_rows_however_it_lies_in_memory(order: str) -> None:
+    images = torch.randint(0, 255, (6, 3, 4, 5), dtype=torch.uint8)
+    stored = images if order == "channels first" else images.to(memory_format=torch.channels_last)
+    found = ArraySource("six", stored).read(np.array([5, 0, 5])).images
+    assert torch.equal(found, images[[5, 0, 5]])
+    assert found.is_contiguous()
+    found.zero_()
+    assert torch.equal(stored, images)  # what is read is a copy
+
+
 def test_workers_draw_nothing_from_the_global_random_state(good: FolderSource) -> None:
     state = torch.get_rng_state()
     list(Loader(good, batch=4, seed=1, workers=1).epoch(0))
@@ -288,6 +319,15 @@ def test_decoding_once_for_all_keeps_the_good_files_with_labels_sizes_and_paths(
     assert [whole.path(i) for i in range(7)] == [str(tmp_path / f"{i:03d}.png") for i in kept]
     assert skipped == [(folder.path(i), "not an image") for i in (2, 5)]
     assert seen == [(9, 9)]
+
+
+def test_decoding_very_many_files_once_for_all_keeps_none_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_BATCH", 1)
+    save_numbered(tmp_path, 60)
+    open_now = len(list(Path("/proc/self/fd").iterdir()))
+    most: list[int] = []
+    resident(open_folder(tmp_path), 1, lambda *_: most.append(len(list(Path("/proc/self/fd").iterdir()))))
+    assert max(most) < open_now + 40
 
 
 def test_decoding_once_for_all_keeps_the_sizes_of_the_originals(tmp_path: Path) -> None:

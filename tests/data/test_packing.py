@@ -100,6 +100,33 @@ def test_no_worker_is_needed(packed: Path) -> None:
     assert open_source(settings_for(packed), "test", ignore).is_decoded
 
 
+@pytest.mark.parametrize("split", ["pretrain", "train-part"])
+@pytest.mark.parametrize("memory", [0, 2**40])
+def test_the_system_is_told_of_pictures_before_they_are_read(
+    split: str, memory: int, packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[tuple[str, list[int]]] = []
+    read, expect = PackedSource.read, PackedSource.expect
+
+    def noting_read(self: PackedSource, index: np.ndarray) -> object:
+        events.append(("read", index.tolist()))
+        return read(self, index)
+
+    def noting_expect(self: PackedSource, index: np.ndarray) -> None:
+        events.append(("expect", index.tolist()))
+        expect(self, index)
+
+    monkeypatch.setattr(PackedSource, "read", noting_read)
+    monkeypatch.setattr(PackedSource, "expect", noting_expect)
+    monkeypatch.setattr("iecl.data.packed._memory", lambda: memory)
+    loader = Loader(open_source(settings_for(packed), split, ignore), batch=4, seed=0)
+    list(loader.epoch(0))
+    told, seen = ([rows for kind, rows in events if kind == name] for name in ("expect", "read"))
+    assert told == seen
+    assert [kind for kind, _ in events[:5]] == ["expect", "expect", "expect", "read", "expect"]
+    assert [kind for kind, _ in events[-3:]] == ["read"] * 3
+
+
 def test_skipped_files_are_named_with_their_reasons_whenever_the_file_is_opened(animals: Path, tmp_path: Path) -> None:
     (animals / "eel/gone.png").symlink_to(tmp_path / "nowhere.png")
     made = iecl.pack(animals, tmp_path / "file", sets=SETS)

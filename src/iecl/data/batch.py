@@ -32,6 +32,9 @@ class Batch:
     """Where in the epoch each row stands, over all processes: what every random draw is keyed by."""
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device."""
-        moved = {name: value.to(device, non_blocking=True) for name, value in vars(self).items()}
-        return replace(self, **moved)
+        """The same batch on another device; a GPU fetches it while it still works on the last one.
+
+        From ordinary memory the copy would wait for that work, and this process with it.
+        """
+        parts = {name: value.pin_memory() if device.type == "cuda" else value for name, value in vars(self).items()}
+        return replace(self, **{name: value.to(device, non_blocking=True) for name, value in parts.items()})

@@ -103,6 +103,7 @@ def decode(path: bytes | str | os.PathLike[str], side: int, max_pixels: int) -> 
         width, height = picture.size
         if isinstance(picture, JpegImagePlugin.JpegImageFile):
             picture.draft(None, (int(_DRAFT * side), int(_DRAFT * side)))
+            picture.decodermaxblock = content.getbuffer().nbytes  # all at once: what is left of a piece is copied
         picture.load()
         orientation = _orientation(picture)
         canvas = _squeezed(_rgb(picture), side)

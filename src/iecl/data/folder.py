@@ -13,6 +13,8 @@ from iecl.data.listing import Listing
 from iecl.data.loader import in_order
 from iecl.data.source import ArraySource, Numbers, Progress
 
+_BATCH = 64
+
 
 class FolderSource:
     """Files that are decoded whenever they are read."""
@@ -99,10 +101,10 @@ def decode_all(
     sizes: list[Tensor] = []
     skipped: list[tuple[str, str]] = []
     filled = 0
-    for batch in in_order(source, 64, workers, on_bad=lambda path, reason: skipped.append((path, reason))):
+    for batch in in_order(source, _BATCH, workers, on_bad=lambda path, reason: skipped.append((path, reason))):
         images[filled : filled + len(batch.index)] = batch.images  # they close ranks: no second copy is ever held
-        index.append(batch.index.numpy())
-        sizes.append(batch.sizes)
+        index.append(batch.index.numpy().copy())  # copies: what comes from a worker keeps a file open
+        sizes.append(batch.sizes.clone())
         filled += len(batch.index)
         if progress is not None:
             progress(filled + len(skipped), len(source))

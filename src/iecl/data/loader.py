@@ -8,7 +8,7 @@ import ctypes
 import signal
 import sys
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -21,10 +21,12 @@ from torch.utils.data import DataLoader, Dataset
 from iecl import counter
 from iecl.data.batch import Batch
 from iecl.data.decode import nothing_readable
-from iecl.data.source import Numbers, OnBad, Source, log_bad
+from iecl.data.source import Numbers, OnBad, Source, expect, log_bad
 from iecl.errors import TrainingError, UserError
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # options of glibc's mallopt
+_AHEAD = 2
+"""Batches that a source in this process is told of in advance."""
 _DRAWS = 32  # a neighbour would do, but bad files come in runs: whole folders that were not copied
 
 
@@ -113,7 +115,7 @@ class _Pool:
         """The answers to the requests; an error that a worker met is raised here."""
         finished = False
         try:
-            for answer in self._with_workers(requests) if self._workers else map(self._reader.__getitem__, requests):
+            for answer in self._with_workers(requests) if self._workers else self._without(requests):
                 if isinstance(answer, UserError):
                     raise answer
                 yield answer
@@ -146,6 +148,17 @@ class _Pool:
                 where=str(problem).splitlines()[0],
                 do="most often the memory ran out: lower data.workers or training.batch",
             ) from problem
+
+    def _without(self, requests: Iterable[_Request]) -> Iterator[_Answer | UserError]:
+        """Answer in this process; the source is told of each request while the ones before it are worked on."""
+        waiting: deque[_Request] = deque()
+        for request in requests:
+            expect(self._reader.source, request.index)
+            waiting.append(request)
+            if len(waiting) > _AHEAD:
+                yield self._reader[waiting.popleft()]
+        while waiting:
+            yield self._reader[waiting.popleft()]
 
     def _make_loader(self) -> "DataLoader[_Answer | UserError]":
         with warnings.catch_warnings():

@@ -10,6 +10,7 @@ picture is checked against its sum when it is first read, since to read all of t
 """
 
 import json
+import mmap
 import os
 import struct
 from collections.abc import Mapping
@@ -69,6 +70,8 @@ class PackFile:
     """The usual shorter side of an original."""
     classes: tuple[str, ...]
     parts: Mapping[str, Part]
+    content: mmap.mmap
+    """The whole file. It stays this one even if another takes its name."""
 
     def part_for(self, split: str) -> Part:
         """The part that a split is, or is a part of."""
@@ -83,9 +86,8 @@ def open_packed(path: Path) -> PackFile:
     """
     try:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            header = _header(path, file, size)
-        return _described(path, header, size)
+            header = _header(path, file, os.fstat(file.fileno()).st_size)
+            return _described(path, header, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as problem:
         what = f"cannot read {_shown(path)}: {(problem.strerror or 'no reason given').lower()}"
         raise UserError(what, where="--data") from problem
@@ -118,30 +120,30 @@ def _header(path: Path, file: BinaryIO, size: int) -> dict[str, Any]:
     return header
 
 
-def _described(path: Path, header: dict[str, Any], size: int) -> PackFile:
+def _described(path: Path, header: dict[str, Any], content: mmap.mmap) -> PackFile:
     side = header["side"]
     if side < 1:
         raise ValueError(side)
-    parts = {part["name"]: _part(path, part, side, size) for part in header["parts"]}
+    parts = {part["name"]: _part(path, part, side, content) for part in header["parts"]}
     if tuple(parts) not in PARTS:
         raise _damaged(path, f"it has the parts {', '.join(parts)}")
     facts = (side, header["image_size"], header["short_side"], tuple(header["classes"]))
-    return PackFile(path, *facts, parts)
+    return PackFile(path, *facts, parts, content)
 
 
-def _part(path: Path, part: dict[str, Any], side: int, size: int) -> Part:
+def _part(path: Path, part: dict[str, Any], side: int, content: mmap.mmap) -> Part:
     """One part with its tables mapped and checked."""
-    count, tables = part["count"], {}
+    count, size, tables = part["count"], len(content), {}
     for name, (kind, width) in {**TABLES, "names": ("u1", 0)}.items():
         place = part["tables"][name]
         length = place["length"]
         expected = count * width * np.dtype(kind).itemsize if width else length
         if length != expected or place["start"] + length > size:
             raise _damaged(path, f"its table of {name} does not fit")
-        raw = np.memmap(path, np.uint8, "r", place["start"], (length,)) if length else np.zeros(0, np.uint8)
+        raw = np.frombuffer(content, np.uint8, length, place["start"])
         if checksum(raw) != place["checksum"]:
             raise _damaged(path, f"the checksum of its table of {name} is wrong")
-        table = np.asarray(raw).view(kind)
+        table = raw.view(kind)
         tables[name] = table.reshape(count, 2) if width == 2 else table
     if part["pixels"] < FIRST or part["pixels"] + count * 3 * side * side > size:
         raise _damaged(path, "it has fewer pictures than it says")

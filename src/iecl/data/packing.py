@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
-from statistics import median
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -116,7 +115,7 @@ class _Part:
             rows = batch.images.flatten(1)
             file.write(rows.numpy().data)
             for name, values in (("index", batch.index), ("sizes", batch.sizes), ("sums", sums_of(rows))):
-                self.columns[name].append(values.numpy().copy())  # a worker's memory goes when the tensor does
+                self.columns[name].append(values.numpy().copy())  # what comes from a worker keeps a file open
             progress(int(batch.index[-1]) + 1)
 
     def skip(self, path: str, reason: str) -> None:
@@ -148,7 +147,7 @@ class _Part:
     @property
     def short_side(self) -> float:
         """The usual shorter side of an original."""
-        return float(median(np.concatenate(self.columns["sizes"]).min(axis=1).tolist()))
+        return float(np.median(np.concatenate(self.columns["sizes"]).min(axis=1)))
 
 
 def _parts(settings: DataSettings) -> list[_Part]:

@@ -123,9 +123,20 @@ class ChosenSource:
         """The pictures with these numbers; bad ones are reported, not raised."""
         return self.whole.read(self.index[index])
 
+    def expect(self, index: Numbers) -> None:
+        """These will be read soon."""
+        expect(self.whole, self.index[index])
+
     def path(self, index: int) -> str:
         """Where a picture comes from, in printable letters."""
         return self.whole.path(int(self.index[index]))
+
+
+def expect(source: Source, index: Numbers) -> None:
+    """Tell a source that wants to know it which pictures will be read soon."""
+    told = getattr(source, "expect", None)
+    if told is not None:
+        told(index)
 
 
 def log_bad(path: str, reason: str) -> None:
