@@ -16,7 +16,7 @@ LAYERS = {
     "data": 2, "views": 2, "losses": 2, "meters": 2, "comparing": 2,
     "parts": 3, "backbones": 3, "saib": 3,
     "methods": 4, "entropy": 4, "objective": 5, "training": 6, "evaluation": 7, "exporting": 8, "inspecting": 8,
-    "continuing": 9, "api": 10, "demo": 10, "cli": 11, "__main__": 12, "__init__": 12,
+    "continuing": 9, "api": 10, "demo": 10, "benching": 10, "cli": 11, "__main__": 12, "__init__": 12,
 }  # fmt: skip
 SAME_LAYER = {0: {"errors", "settings"}, 1: {"counter", "schedule"}, 10: {"api"}}
 """What the modules of one layer may take from each other: the ground floor stands on errors, layer 1 on the counter."""
@@ -67,6 +67,8 @@ def test_no_file_has_a_name_that_says_nothing(word: str) -> None:
     [
         "import iecl",
         "import iecl.cli.command as c; c.main(['list'])",
+        "import iecl.cli.command as c; c.main(['bench', '--list'])",
+        "import iecl.cli.command as c, contextlib\nwith contextlib.suppress(SystemExit): c.main(['bench', '--help'])",
         "import iecl.api",
         "import iecl.training.plan as p; p.make_plan(flags={'data': {'name': 'shapes'}})",
         "import iecl.data.resolve",

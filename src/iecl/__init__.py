@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from iecl import entropy
     from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, inspect, load, pack, plan, pretrain, verify
+    from iecl.benching.running import bench
     from iecl.errors import UserError
     from iecl.objective.attaching import attach_block
     from iecl.objective.wrapper import IECL
@@ -30,6 +31,7 @@ _HOMES = {
     "pack": "iecl.api",
     "plan": "iecl.api",
     "verify": "iecl.api",
+    "bench": "iecl.benching.running",
     "UserError": "iecl.errors",
     "IECL": "iecl.objective.wrapper",
     "attach_block": "iecl.objective.attaching",
@@ -47,6 +49,7 @@ __all__ = [
     "UserError",
     "__version__",
     "attach_block",
+    "bench",
     "embed",
     "entropy",
     "evaluate",

@@ -1,0 +1,147 @@
+"""What does each part of IE-CL add to a training step? Ratios to the host's step, one step of each arm in turn.
+
+`host again` is the host a second time: how far two equal arms lie apart is the noise of the run. `torch's spectral
+norm` is the one that comes with torch, on the convolutions and linear layers of the same encoder. `meters` is what reading
+them adds to a step on average: one reading over the default number of steps between two of them, on top of the host.
+"""
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
+
+from iecl.benching.effort import Content, Effort
+from iecl.benching.stepping import interleaved, make, stepper
+from iecl.benching.turns import Arm, ratios, seconds, summary, take_turns, timed
+from iecl.meters.embedding import read_embedding
+from iecl.methods.contract import Method, Step
+from iecl.training.settings import TrainingSettings
+
+PLAIN = ["objective.entropy=none", "saib.form=none"]
+KL, ENTROPY = "objective.kl=gaussian-diag", "objective.entropy=coding-rate"
+PARTS = {
+    "host": [],
+    "host again": [],
+    "spectral norm": ["objective.encoder=spectral-norm"],
+    "entropy": [ENTROPY],
+    "kl": [KL],
+    "kl and entropy": [KL, ENTROPY],
+    "certified block": ["saib.form=certified"],
+    "sample block": ["saib.form=sample"],
+    "batch block, as printed": ["saib.form=batch"],
+}
+TORCHS = "torch's spectral norm"
+HOSTS = ("simclr", "moco-v2", "byol", "simsiam")
+DEFAULT = ["saib.form=certified", ENTROPY, "objective.entropy_weight=0.05", "objective.entropy_on=both"]
+"""Block and objective of the recipe ie-cl/default where it has a block, on any host."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What the step is taken with."""
+
+    backbone: str
+    side: int
+    batch: int
+    rounds: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.backbone}, {self.side} px, batch {self.batch}"
+
+    def make(self, method: str, sets: list[str]) -> Method:
+        return make(method, sets, backbone=self.backbone, batch=self.batch, side=self.side)
+
+
+SETTINGS = (
+    _Setting("resnet10-w32", 32, 128, rounds=9),
+    _Setting("resnet18-small", 32, 256, rounds=5),
+    _Setting("resnet50", 224, 8, rounds=5),
+)
+QUICK_SETTINGS = (_Setting("resnet10-w32", 32, 8, rounds=2),)
+GOALS = {
+    f"{setting.name}: {part}": f"at most {most}"
+    for setting, norm in ((SETTINGS[1], 1.015), (SETTINGS[2], 1.03))
+    for part, most in (("certified block", 1.05), ("spectral norm", norm), ("kl and entropy", 1.02), ("meters", 1.02))
+}
+
+
+def measure(effort: Effort) -> Content:
+    """Every part at several sizes, and block with objective on each of the paper's hosts at the first."""
+    settings = QUICK_SETTINGS if effort.is_quick else SETTINGS
+    content: Content = {
+        "setting": "symmetric host of ie-cl unless a row names another",
+        "unit": "step time over the host's step time in the same round",
+        "results": {},
+        "host_seconds": {},
+    }
+    if effort.is_quick:
+        effort.leave_out("all but the smallest setting", "quick")
+    for number, setting in enumerate(settings):
+        torch.manual_seed(0)
+        times = take_turns(_arms_of(setting), effort.rounds_of(setting.rounds), warm=2 if setting.side < 100 else 1)
+        reading, interval = times.pop("meters"), TrainingSettings().meter_steps
+        found = ratios(times, "host")
+        found["meters"] = [1 + one / interval / step for one, step in zip(reading, times["host"], strict=True)]
+        content["results"] |= effort.rows({f"{setting.name}: {part}": own for part, own in found.items()}, GOALS)
+        content["host_seconds"][setting.name] = summary(times["host"])
+        effort.keep(content)
+        gc.collect()  # gradients and the optimiser's state of one setting go before the next one's come
+        if number == 0:
+            for host in HOSTS:
+                content["results"] |= effort.rows(_on_host(setting, host, effort))
+                effort.keep(content)
+    return content
+
+
+def _on_host(setting: _Setting, host: str, effort: Effort) -> dict[str, list[float]]:
+    """The default block and objective around one of the paper's hosts."""
+    arms = {"plain": setting.make(host, []), "whole": setting.make(host, DEFAULT)}
+    repeats = effort.rounds_of(setting.rounds)
+    times = interleaved(arms, batch=setting.batch, side=setting.side, repeats=repeats)
+    return {f"{setting.name}: block and objective on {host} / {host}": ratios(times, "plain")["whole"]}
+
+
+def _arms_of(setting: _Setting) -> dict[str, Arm]:
+    """One step of each part, and a reading of the meters after the step that has most to read."""
+    methods = {part: setting.make("ie-cl", [*PLAIN, *sets]) for part, sets in PARTS.items()}
+    methods[TORCHS] = _normalised_by_torch(setting.make("ie-cl", PLAIN))
+    steps = {part: stepper(method, batch=setting.batch, side=setting.side) for part, method in methods.items()}
+    arms = {part: timed(step) for part, step in steps.items()}
+    read = _Read(methods["certified block"], steps["certified block"])
+    return arms | {"meters": read.turn}
+
+
+@dataclass
+class _Read:
+    """A step whose meters are read."""
+
+    method: Method
+    step: Callable[[], Step]
+    number: int = field(default=0)
+
+    def turn(self) -> float:
+        """Seconds of the reading alone, as a run reads its meters right after a step."""
+        made = self.step()
+        anchor = made.projections["anchor"]
+        other = made.projections.get("query", made.projections.get("key", anchor))
+        self.number += 1
+
+        def read() -> None:
+            read_embedding(made.features, anchor, other)
+            self.method.meters(self.number)
+
+        return seconds(read)
+
+
+def _normalised_by_torch(method: Method) -> Method:
+    """The method with torch's own spectral norm on its encoder, and on the slow copy that follows it by name."""
+    kind = type(method.encoder())
+    for encoder in [part for part in method.modules() if type(part) is kind]:
+        for layer in list(encoder.modules()):
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                spectral_norm(layer)
+    return method

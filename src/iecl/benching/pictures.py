@@ -1,0 +1,123 @@
+"""Pictures to measure on: made on the spot, or taken from a folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from iecl.data import shapes
+from iecl.errors import UserError
+
+QUALITY = 90
+MEDIUM, LARGE = (500, 375), (4000, 3000)
+ENDINGS = (".jpg", ".jpeg", ".png")
+OCTAVES = (4, 8, 16, 32, 64, 128, 256)
+"""Waves across the longer side; each is weaker than the one before, as in photographs."""
+KINDS = 16
+"""Photographs that are made; files beyond that are copies."""
+
+
+def textured(count: int, width: int, height: int) -> Tensor:
+    """Smooth pictures with texture at every scale and a little grain, which compress about as photographs do."""
+    drawn = torch.Generator().manual_seed(0)
+    image = torch.zeros(count, 3, height, width)
+    for waves in (n for n in OCTAVES if n <= width):
+        coarse = torch.rand(count, 3, max(2, waves * height // width), waves, generator=drawn) - 0.5
+        coarse = 0.7 * coarse.mean(dim=1, keepdim=True) + 0.3 * coarse  # colours change less than brightness
+        grown = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic", align_corners=False)
+        image += grown * (OCTAVES[0] / waves) ** 0.7
+    noisy = 0.5 + image + 0.01 * torch.randn(image.shape, generator=drawn)
+    return (noisy.clamp(0, 1) * 255).to(torch.uint8)
+
+
+def pillow(pictures: Tensor) -> list[Image.Image]:
+    """The same pictures as PIL has them."""
+    return [Image.fromarray(x) for x in pictures.permute(0, 2, 3, 1).contiguous().numpy()]
+
+
+def photographs(data: Path | None) -> list[Image.Image]:
+    """Some photographs: those of a folder, or made ones."""
+    if data is None:
+        return pillow(textured(KINDS, *MEDIUM))
+    found = []
+    for path in pictures_in(data):
+        with Image.open(path) as opened:
+            if min(opened.size) >= min(MEDIUM) // 2:
+                found.append(opened.convert("RGB"))
+        if len(found) == 4 * KINDS:
+            break
+    if not found:
+        raise UserError(f"no picture in {data} is as large as a photograph", where="--data", do="name another folder")
+    return found
+
+
+def pictures_in(folder: Path) -> Iterator[Path]:
+    """Files that are called as pictures are, in order; of a folder with a training part those."""
+    root = folder / "train" if (folder / "train").is_dir() else folder
+    yield from sorted(path for path in root.rglob("*") if path.suffix.lower() in ENDINGS)
+
+
+def place(folder: Path, number: int, ending: str) -> Path:
+    """Where a picture goes: ten classes, a training part only."""
+    own = folder / f"class{number % 10}"
+    own.mkdir(parents=True, exist_ok=True)
+    return own / f"{number:06d}{ending}"
+
+
+def make_medium(taken: list[Image.Image], folder: Path, count: int) -> str:
+    """JPEGs of 500 × 375, as the web gives them."""
+    for number in range(count):
+        picture = ImageOps.fit(taken[number % len(taken)], MEDIUM)
+        picture.save(place(folder, number, ".jpg"), quality=QUALITY)
+    return f"{count} JPEGs of 500 × 375, {min(count, len(taken))} different ones"
+
+
+def make_large(taken: list[Image.Image], folder: Path, count: int) -> str:
+    """JPEGs of 4000 × 3000: photographs enlarged, with a little noise, as a sensor has it."""
+    noise = np.random.default_rng(0)
+    for number in range(count):
+        picture = ImageOps.fit(taken[number % len(taken)], LARGE)
+        grain = noise.normal(0, 3, (LARGE[1], LARGE[0], 1))
+        pixels = (np.asarray(picture) + grain).clip(0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(place(folder, number, ".jpg"), quality=QUALITY)
+    return f"{count} JPEGs of 12 megapixels"
+
+
+def make_small(taken: list[Image.Image], folder: Path, count: int) -> str:
+    """PNGs of 32 px: squares of the photographs."""
+    noise = np.random.default_rng(0)
+    opened = [picture.resize((256, 256)) for picture in taken]
+    for number in range(count):
+        left, top = noise.integers(0, 128, 2).tolist()
+        square = opened[number % len(opened)].crop((left, top, left + 128, top + 128))
+        square.resize((32, 32)).save(place(folder, number, ".png"))
+    return f"{count} PNGs of 32 px"
+
+
+def make_shapes(folder: Path, count: int) -> str:
+    """The first pictures of our generated data set as PNG files, in folders by class."""
+    labels = shapes.labels("train")[:count]
+    for number, (picture, label) in enumerate(zip(pillow(shapes.load("train")[:count]), labels, strict=True)):
+        own = folder / shapes.CLASSES[int(label)].replace(" ", "-")
+        own.mkdir(parents=True, exist_ok=True)
+        picture.save(own / f"{number:06d}.png")
+    return f"{count:,} generated pictures of 32 px"
+
+
+def link_part(data: Path, folder: Path, count: int) -> str:
+    """Links to so many pictures of a folder, equally many of each class; one class where it has no class folders."""
+    by_class: dict[str, list[Path]] = {}
+    for path in pictures_in(data):
+        by_class.setdefault(path.parent.name, []).append(path)
+    share = -(-count // max(1, len(by_class)))
+    chosen = [path for own in by_class.values() for path in own[:share]][:count]
+    if len(chosen) < count:
+        raise UserError(f"{data} has {len(chosen)} pictures, {count} are needed", where="--data")
+    for number, path in enumerate(chosen):
+        own_folder = folder / path.parent.name
+        own_folder.mkdir(parents=True, exist_ok=True)
+        (own_folder / f"{number:06d}{path.suffix.lower()}").symlink_to(path.resolve())
+    return f"{count:,} pictures of {data.name}"
