@@ -1,8 +1,8 @@
 """What does each part of IE-CL add to a training step? Ratios to the host's step, one step of each arm in turn.
 
 `host again` is the host a second time: how far two equal arms lie apart is the noise of the run. `torch's spectral
-norm` is the one that comes with torch, on the convolutions and linear layers of the same encoder. `meters` is what reading
-them adds to a step on average: one reading over the default number of steps between two of them, on top of the host.
+norm` is the one that comes with torch, on the convolutions and linear layers of the same encoder. `meters` is what
+reading them adds to a step on average: one reading over the default number of steps between two, on top of the host.
 """
 
 import gc

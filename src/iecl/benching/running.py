@@ -69,7 +69,7 @@ def _load() -> float | None:
         return None
     load, cores = os.getloadavg()[0], usable_cores()
     if load > cores / 2:
-        log.warning("the machine is busy (load %.1f on %d cores): ratios are noisy, times are wrong", load, cores)
+        log.warning("the machine is busy (load %.1f on %d cores): ratios are noisy", load, cores)
     return load
 
 
