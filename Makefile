@@ -42,8 +42,8 @@ fmt: $(READY)  ## format and apply safe fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## measure overheads and start-up; writes benchmarks/results
-	@$(BIN)/python -m benchmarks
+bench: $(READY)  ## measure every speed question beside peers that are installed; hours
+	@$(BIN)/iecl bench --out benchmarks/results
 
 docs: $(READY)  ## build the documentation; a warning is an error
 	@$(BIN)/python docs/generate.py

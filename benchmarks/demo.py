@@ -10,7 +10,8 @@ import tempfile
 import time
 from typing import Any
 
-from benchmarks.result import summary, write
+from benchmarks.result import write
+from iecl.benching.turns import summary
 
 SEEDS = (0, 1, 2)
 NAMES = ("knn_pretrained", "knn_random", "knn_pixels")

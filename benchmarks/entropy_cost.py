@@ -11,7 +11,8 @@ import time
 import torch
 from torchvision.models import resnet50
 
-from benchmarks.result import summary, write
+from benchmarks.result import write
+from iecl.benching.turns import summary
 from iecl.entropy import entropy_gain
 from iecl.saib.certified import CertifiedSAIB
 

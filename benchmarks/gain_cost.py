@@ -10,8 +10,9 @@ import time
 
 import torch
 
-from benchmarks.result import summary, write
-from benchmarks.stepping import interleaved, make
+from benchmarks.result import write
+from iecl.benching.stepping import interleaved, make
+from iecl.benching.turns import summary
 from iecl.objective.expansion import readings_between
 from iecl.training.settings import TrainingSettings
 

@@ -4,21 +4,20 @@
 
 Both sides see the same images in the same order through the same views, and have the same backbone, head sizes,
 temperatures, optimiser and schedule; what differs is the code of heads, losses, momentum and queue. Ours runs through
-the command, theirs through the short loop below.
+the command, theirs (`iecl.benching.peers`) through the short loop below.
 """
 
 import json
 import sys
 import tempfile
 import time
-from copy import deepcopy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from benchmarks.study import PRECISION, Arms, iecl, pretrained, python, study
-from iecl.backbones.making import make_backbone, width_of
+from iecl.backbones.making import make_backbone
+from iecl.benching.peers import OUR_SETS, FromLightly
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
@@ -30,71 +29,10 @@ from iecl.views.making import make_views
 from iecl.views.policies import POLICIES, ViewPlan, plain_share
 
 BACKBONE, EPOCHS, BATCH, SEEDS = "resnet10-w16", 1, 128, (0, 1, 2)
-HIDDEN, OUT, RATE, DECAY, POLICY = 512, 128, 1e-3, 1e-4, "simclr-small"
+RATE, DECAY, POLICY = 1e-3, 1e-4, "simclr-small"
 KEEP = {"moco-v2": Ramp.constant(0.99), "byol": Ramp(start=0.9, end=0.99, shape="linear")}
-QUEUE = 256
-SIZES = ["--set", f"method.hidden={HIDDEN}", "--set", f"method.out={OUT}"]
-KEEPS = ["--set", "method.keep={start=0.9, end=0.99, shape='linear'}"]
-PREDICTS = ["--set", "method.predictor_hidden=512"]
-OURS: Arms = {
-    "simclr": [*SIZES, "--set", "method.temperature=0.2"],
-    "moco-v2": [*SIZES, "--set", "method.temperature=0.2", "--set", f"method.queue={QUEUE}"],
-    "byol": [*SIZES, *KEEPS, *PREDICTS],
-    "simsiam": [*SIZES, *PREDICTS, "--set", "method.layers=3", "--set", "method.constant_predictor=false"],
-}
+OURS: Arms = {name: [word for text in sets for word in ("--set", text)] for name, sets in OUR_SETS.items()}
 ARMS: Arms = {f"{name}, {who}": words for name, words in OURS.items() for who in ("ours", "lightly")}
-
-
-class FromLightly(nn.Module):
-    """A method as lightly's examples put it together."""
-
-    def __init__(self, name: str, backbone: nn.Module) -> None:
-        from lightly import loss  # here: the study's own process needs no lightly
-        from lightly.models.modules import heads
-
-        super().__init__()
-        width = width_of(backbone)
-        self.name, self.backbone, self.slow = name, backbone, nn.ModuleList()
-        if name == "simclr":
-            self.head = heads.SimCLRProjectionHead(width, HIDDEN, OUT)
-            self.criterion = loss.NTXentLoss(temperature=0.2)
-        elif name == "moco-v2":
-            # The norm of our short recipe: without one the projections of such a run come together, on both sides.
-            layers = [(width, HIDDEN, nn.BatchNorm1d(HIDDEN), nn.ReLU()), (HIDDEN, OUT, None, None)]
-            self.head = heads.ProjectionHead(layers)
-            self.criterion = loss.NTXentLoss(temperature=0.2, memory_bank_size=(QUEUE, OUT))
-        elif name == "byol":
-            self.head = heads.BYOLProjectionHead(width, HIDDEN, OUT)
-            self.predictor = heads.BYOLPredictionHead(OUT, HIDDEN, OUT)
-            self.criterion = loss.NegativeCosineSimilarity()
-        else:
-            self.head = heads.SimSiamProjectionHead(width, HIDDEN, OUT)
-            self.predictor = heads.SimSiamPredictionHead(OUT, 512, OUT)
-            self.criterion = loss.NegativeCosineSimilarity()
-        if name in ("moco-v2", "byol"):
-            self.slow = nn.ModuleList([deepcopy(backbone), deepcopy(self.head)]).requires_grad_(False)
-
-    def keys(self, x: Tensor) -> Tensor:
-        """Projections of the momentum copy."""
-        with torch.no_grad():
-            return self.slow[1](self.slow[0](x)).detach()
-
-    def forward(self, anchor: Tensor, query: Tensor) -> Tensor:
-        """The loss of two views."""
-        if self.name == "moco-v2":
-            return self.criterion(self.head(self.backbone(anchor)), self.keys(query))
-        z0, z1 = self.head(self.backbone(anchor)), self.head(self.backbone(query))
-        if self.name == "simclr":
-            return self.criterion(z0, z1)
-        t0, t1 = (self.keys(anchor), self.keys(query)) if self.name == "byol" else (z0.detach(), z1.detach())
-        return self.criterion(self.predictor(z0), t1) + self.criterion(self.predictor(z1), t0)
-
-    def follow(self, keep: float) -> None:
-        """Move the momentum copy."""
-        from lightly.models.utils import update_momentum
-
-        for fast, slow in zip((self.backbone, self.head), self.slow, strict=False):
-            update_momentum(fast, slow, m=keep)
 
 
 def theirs(data: str, name: str, seed: int) -> dict[str, Any]:

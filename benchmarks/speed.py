@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.cifar10 import ARMS, BACKBONE
-from benchmarks.result import summary, write
+from benchmarks.result import write
 from benchmarks.study import iecl
+from iecl.benching.turns import summary
 
 PER_CLASS, EPOCHS, BATCH, REPEATS = 205, 3, 256, 3
 """Eight steps in an epoch; the first step of a run is not timed."""

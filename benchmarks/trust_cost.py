@@ -14,8 +14,9 @@ from statistics import median
 
 import torch
 
-from benchmarks.result import summary, write
+from benchmarks.result import write
 from iecl import parallel
+from iecl.benching.turns import summary
 from iecl.console import ProgressLine
 from iecl.data.batch import Batch
 from iecl.data.opening import open_source

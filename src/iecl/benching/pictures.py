@@ -24,11 +24,12 @@ def textured(count: int, width: int, height: int) -> Tensor:
     """Smooth pictures with texture at every scale and a little grain, which compress about as photographs do."""
     drawn = torch.Generator().manual_seed(0)
     image = torch.zeros(count, 3, height, width)
+    fall = torch.linspace(0.1, 0.7, count)[:, None, None, None]  # some are rough, some are smooth
     for waves in (n for n in OCTAVES if n <= width):
         coarse = torch.rand(count, 3, max(2, waves * height // width), waves, generator=drawn) - 0.5
         coarse = 0.7 * coarse.mean(dim=1, keepdim=True) + 0.3 * coarse  # colours change less than brightness
         grown = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic", align_corners=False)
-        image += grown * (OCTAVES[0] / waves) ** 0.7
+        image += grown * (OCTAVES[0] / waves) ** fall
     noisy = 0.5 + image + 0.01 * torch.randn(image.shape, generator=drawn)
     return (noisy.clamp(0, 1) * 255).to(torch.uint8)
 
