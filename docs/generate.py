@@ -10,10 +10,21 @@ from dataclasses import Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from measurements import RESULTS, benchmarks_page, entropy_part, made_on, measured_part, selection_part, table, voc_part
+from measurements import (
+    RESULTS,
+    benchmarks_page,
+    entropy_part,
+    measured_part,
+    roofline_part,
+    selection_part,
+    table,
+    voc_part,
+)
 
 import iecl
 from iecl.backbones import BACKBONES
+from iecl.benching import QUESTIONS
+from iecl.benching.report import made_on
 from iecl.cli.command import VERBS, main
 from iecl.data.named import DATASETS, FACTS
 from iecl.estimators import DIVERGENCES, ENTROPIES
@@ -217,6 +228,11 @@ def parameters(thing: Any) -> str:
 # --- measurements ---
 
 
+def questions_table() -> str:
+    """What `iecl bench` asks, to be included in the page about it."""
+    return table(["name", "question"], [[f"`{name}`", entry.summary] for name, entry in QUESTIONS.items()]) + "\n"
+
+
 def paper_rate_table() -> str:
     """The runs of benchmarks/paper_rate.py side by side: the common first step, and the end of each."""
     found = json.loads((RESULTS / "paper_rate" / "cpu.json").read_text(encoding="utf-8"))
@@ -247,6 +263,8 @@ if __name__ == "__main__":
         (OUT / f"measured-{name}.md").write_text(measured_part(name), encoding="utf-8")
     for name in ("printed_block", "certificate", "preservation", "entropy_cost", "gain_cost", "incremental"):
         (OUT / f"{name.replace('_', '-')}.md").write_text(entropy_part(name), encoding="utf-8")
+    (OUT / "questions.md").write_text(questions_table(), encoding="utf-8")
+    (OUT / "roofline.md").write_text(roofline_part(), encoding="utf-8")
     (OUT / "voc.md").write_text(voc_part(), encoding="utf-8")
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title

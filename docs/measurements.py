@@ -6,6 +6,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from iecl.benching.report import made_on, reached_in_words
+
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 PERCENT = {"above_random", "knn", "linear", "online_knn", "knn_pretrained", "knn_random", "knn_pixels"}
 
@@ -113,12 +115,33 @@ def loaded(name: str) -> dict[str, Any]:
 
 
 def results_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Median and quartiles by name."""
+    """Median and quartiles by name, and the goal where any row has one."""
+    heads = ["", "median", "quartiles"]
     rows = [
         [name, shown(name, row["median"]), " to ".join(shown(name, value) for value in row["quartiles"])]
         for name, row in results.items()
     ]
-    return table(["", "median", "quartiles"], rows) if rows else ""
+    if any("goal" in row for row in results.values()):
+        heads += ["goal", "reached"]
+        for cells, row in zip(rows, results.values(), strict=True):
+            cells += [row.get("goal", ""), reached_in_words(row)]
+    return table(heads, rows) if rows else ""
+
+
+def roofline_part() -> str:
+    """How near steps come to bare products and convolutions, with the speeds that the shares are made from."""
+    found = loaded("roofline")
+    if not found:
+        return "No measurement is recorded: `iecl bench roofline` makes one.\n"
+    heads = ["backbone", "side", "batch", "precision", "product", "convolutions", "step"]
+    heads += ["step over product", "step over convolutions"]
+    rows = []
+    for case in found["cases"]:
+        speeds = [f"{case['gigaflops'][arm]['median']:.1f}" for arm in ("product", "convolutions", "step")]
+        shares = [f"{case[f'step over {arm}']['median']:.2f}" for arm in ("product", "convolutions")]
+        facts = [case["backbone"], f"{case['side']} px", str(case["batch"]), case["precision"]]
+        rows.append([*facts, *speeds, *shares])
+    return f"{table(heads, rows)}\n\nSpeeds in GFLOP/s, medians. {made_on(found)}\n"
 
 
 def rows_table(rows: list[Mapping[str, Any]]) -> str:
@@ -150,16 +173,3 @@ def shown(name: str, value: float) -> str:
     if name in PERCENT:
         return f"{100 * value:.1f} %"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def made_on(found: Mapping[str, Any]) -> str:
-    """What a measurement was made on."""
-    made = found["environment"]
-    versions = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "torchvision", "lightning-fabric"))
-    facts = [found.get("setting"), found.get("unit")]
-    words = "; ".join(fact for fact in facts if fact)
-    threads = "1 thread" if found["threads"] == 1 else f"{found['threads']} threads"
-    return (
-        f"{words + '. ' if words else ''}{made['processor']}, {made['cores']} cores, {threads}; "
-        f"Python {made['python']}, {versions}; {found['date']}."
-    )

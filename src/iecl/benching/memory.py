@@ -22,8 +22,8 @@ from iecl.benching.turns import ratios, take_turns
 from iecl.training.costing import views_of
 from iecl.views.policies import ViewPlan
 
-SIDE, STEPS, ROUNDS = 32, 2, 3
-"""STEPS: from the second one on the optimiser has its state."""
+SIDE, STEPS, ROUNDS = 32, 4, 3
+"""STEPS: from the second one on the optimiser has its state, and freed memory is in the places where it stays."""
 LIGHTLY = "simclr from lightly"
 OURS: dict[str, tuple[str, list[str]]] = {
     "simclr": ("simclr", OUR_SETS["simclr"]),
