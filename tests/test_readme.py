@@ -43,7 +43,7 @@ def run_all(snippets: list[str]) -> dict[str, Any]:
 @pytest.mark.usefixtures("beside_photos")
 def test_the_command_lines_of_the_readme_work_in_their_order() -> None:
     lines = next(block for block in blocks(README, "bash") if block.startswith("iecl ")).splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 10
     shorter = ["--backbone", "resnet10-w16", "--epochs", "1", "--batch-size", "8"]
     shorter += [word for value in [*SETS, "data.image_size=16"] for word in ("--set", value)]
     for line in lines:

@@ -53,7 +53,8 @@ def test_threads_are_given_back_after_an_error() -> None:
             seen.append(torch.get_num_threads())
             raise RuntimeError
 
-    pytest.raises(RuntimeError, work)
+    with pytest.raises(RuntimeError):
+        work()
     assert seen == [before + 1]
     assert torch.get_num_threads() == before
 
