@@ -98,6 +98,7 @@ def test_a_measurement_that_is_broken_off_leaves_its_rows(tmp_path: Path) -> Non
     (file,) = (tmp_path / "growth").glob("*.json")
     found = json.loads(file.read_text(encoding="utf-8"))
     assert found["is_unfinished"] is True
+    assert "Not finished" in (tmp_path / "bench.md").read_text(encoding="utf-8")
     assert found["results"]["first row"]["median"] == 1.0
 
 

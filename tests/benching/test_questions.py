@@ -148,11 +148,21 @@ def test_pictures_of_a_folder_take_the_place_of_made_ones(picture_folder: Path, 
     with pytest.raises(UserError, match=r"has 40 pictures, 100 are needed \(--data\)"):
         pictures.link_part(picture_folder, tmp_path / "more", 100)
     with pytest.raises(UserError, match=r"no picture in .* is as large as a photograph"):
-        pictures.photographs(picture_folder)
+        pictures.photographs_of(picture_folder)
+
+
+def test_photographs_of_the_right_size_are_taken_as_they_are(tmp_path: Path) -> None:
+    own = pictures.make_medium(pictures.Photographs([Image.new("RGB", (600, 600))]), tmp_path / "own", 2)
+    assert own == "2 JPEGs of 500 × 375, 1 different ones"
+    (first, second) = sorted((tmp_path / "own").rglob("*.jpg"))
+    first.write_bytes(first.read_bytes() + b"its own bytes")
+    pictures.make_medium(pictures.photographs_of(tmp_path / "own"), tmp_path / "copy", 3)
+    copies = [path.read_bytes() for path in sorted((tmp_path / "copy").rglob("*.jpg"))]
+    assert copies == [first.read_bytes(), second.read_bytes(), first.read_bytes()]
 
 
 def test_made_photographs_are_jpegs_of_a_usual_size(tmp_path: Path) -> None:
-    taken = pictures.pillow(pictures.textured(2, *pictures.MEDIUM))
+    taken = pictures.Photographs(pictures.pillow(pictures.textured(2, *pictures.MEDIUM)))
     assert pictures.make_medium(taken, tmp_path, 3) == "3 JPEGs of 500 × 375, 2 different ones"
     files = sorted(tmp_path.rglob("*.jpg"))
     for file in files:

@@ -25,7 +25,7 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 
 from iecl.backbones.making import make_backbone
 from iecl.benching.effort import Content, Effort
-from iecl.benching.pictures import make_medium, make_shapes, photographs
+from iecl.benching.pictures import made_photographs, make_medium, make_shapes
 from iecl.benching.turns import over, ratios, summary, take_turns, timed, with_threads
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
@@ -72,7 +72,7 @@ def measure(effort: Effort) -> Content:
     }
     with with_threads(1), threadpool_limits(1):
         for part in (_knn, _linear, _features):
-            rows, more = part(effort, sizes, rounds)
+            rows, more = part(sizes, rounds)
             content["results"] |= effort.rows(rows, GOALS)
             content |= more
             effort.keep(content)
@@ -97,7 +97,7 @@ def _made(count: int, width: int, seed: int) -> Features:
 # --- kNN
 
 
-def _knn(effort: Effort, sizes: _Sizes, rounds: int) -> Found:
+def _knn(sizes: _Sizes, rounds: int) -> Found:
     bank, queries = _made(sizes.bank, sizes.width, 1), _made(sizes.queries, sizes.width, 2)
     arms: dict[str, Callable[[], object]] = {
         "product": partial(_product, queries.values, bank.values),
@@ -134,7 +134,7 @@ def _by_sklearn(queries: Tensor, bank: Tensor) -> None:
 # --- linear probe
 
 
-def _linear(effort: Effort, sizes: _Sizes, rounds: int) -> Found:
+def _linear(sizes: _Sizes, rounds: int) -> Found:
     train, test = _made(sizes.train, sizes.width, 3), _made(sizes.train // 5, sizes.width, 4)
     settings = LinearSettings(epochs=sizes.epochs)
     arms: dict[str, Callable[[], object]] = {
@@ -169,11 +169,11 @@ def _bare_probe(train: Features, test: Features, settings: LinearSettings) -> fl
 # --- features
 
 
-def _features(effort: Effort, sizes: _Sizes, rounds: int) -> Found:
+def _features(sizes: _Sizes, rounds: int) -> Found:
     rows, cosines = dict[str, list[float]](), Content()
     with tempfile.TemporaryDirectory() as scratch:
         medium, small = Path(scratch) / "photographs", Path(scratch) / "shapes"
-        make_medium(photographs(effort.data), medium / "train", sizes.photographs)
+        make_medium(made_photographs(), medium / "train", sizes.photographs)
         make_shapes(small / "train", sizes.small)
         for folder, words in ((medium, "JPEGs of 500 × 375"), (small, "PNGs of 32 px")):
             settings = resolve_data(DataSettings(name=str(folder), resident_megabytes=0))

@@ -11,7 +11,7 @@ import torch
 
 from iecl.benching.effort import Content, Effort
 from iecl.benching.stepping import make, stepper
-from iecl.benching.turns import Arm, seconds, summaries, take_turns
+from iecl.benching.turns import Arm, over, seconds, summaries, take_turns
 
 BACKBONE, ROUNDS = "resnet10-w16", 5
 BATCHES, QUICK_BATCHES = (64, 128, 256, 512, 1024), (8, 16)
@@ -34,7 +34,7 @@ def measure(effort: Effort) -> Content:
         times = take_turns(grow(effort.is_quick), effort.rounds_of(ROUNDS))
         smallest = next(iter(times))
         quotients = {
-            f"{name} / {smallest.rpartition(', ')[2]}": [a / b for a, b in zip(own, times[smallest], strict=True)]
+            f"{name} / {smallest.rpartition(', ')[2]}": over(own, times[smallest])
             for name, own in times.items()
             if name != smallest
         }

@@ -3,7 +3,9 @@
 Nothing of theirs is imported before it is asked for; what is not installed raises ImportError, and is left out.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -131,7 +133,8 @@ def lightly_input(pictures: Path, source: str, side: int) -> Any:
 
 def stable_input(pictures: Path, source: str, side: int) -> Any:
     """The same views from stable-pretraining's transforms."""
-    from stable_pretraining.data import FromTorchDataset, transforms
+    with _root_logger_left_alone():
+        from stable_pretraining.data import FromTorchDataset, transforms
 
     view = transforms.Compose(
         transforms.RGB(),
@@ -144,6 +147,16 @@ def stable_input(pictures: Path, source: str, side: int) -> Any:
     pair = transforms.MultiViewTransform([view, view])
     base = InMemory(pictures) if source == "memory" else ImageFolder(str(pictures))
     return FromTorchDataset(base, names=["image", "label"], transform=pair)
+
+
+@contextmanager
+def _root_logger_left_alone() -> Iterator[None]:
+    """Undo what a library does to everyone's logging on import: each of our lines would come twice."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = before
+    root.setLevel(level)
 
 
 def first_two(batch: Any) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,8 @@
 """Pictures to measure on: made on the spot, or taken from a folder."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ OCTAVES = (4, 8, 16, 32, 64, 128, 256)
 """Waves across the longer side; each is weaker than the one before, as in photographs."""
 KINDS = 16
 """Photographs that are made; files beyond that are copies."""
+MOST_LOOKED_AT = 2000
+"""Files of a folder that are opened in search of photographs."""
 
 
 def textured(count: int, width: int, height: int) -> Tensor:
@@ -39,18 +43,30 @@ def pillow(pictures: Tensor) -> list[Image.Image]:
     return [Image.fromarray(x) for x in pictures.permute(0, 2, 3, 1).contiguous().numpy()]
 
 
-def photographs(data: Path | None) -> list[Image.Image]:
-    """Some photographs: those of a folder, or made ones."""
-    if data is None:
-        return pillow(textured(KINDS, *MEDIUM))
-    found = []
-    for path in pictures_in(data):
+@dataclass(frozen=True)
+class Photographs:
+    """What larger pictures are made from."""
+
+    pictures: list[Image.Image]
+    fitting: list[Path] = field(default_factory=list)
+    """JPEGs that are 500 × 375 already: they are taken as they are."""
+
+
+def made_photographs() -> Photographs:
+    """Pictures that nobody took."""
+    return Photographs(pillow(textured(KINDS, *MEDIUM)))
+
+
+def photographs_of(data: Path) -> Photographs:
+    """Some photographs of a folder."""
+    found = Photographs([])
+    for path in islice(pictures_in(data), MOST_LOOKED_AT):
         with Image.open(path) as opened:
-            if min(opened.size) >= min(MEDIUM) // 2:
-                found.append(opened.convert("RGB"))
-        if len(found) == 4 * KINDS:
-            break
-    if not found:
+            if sorted(opened.size) == sorted(MEDIUM) and path.suffix.lower() != ".png":
+                found.fitting.append(path)
+            if min(opened.size) >= min(MEDIUM) // 2 and len(found.pictures) < 4 * KINDS:
+                found.pictures.append(opened.convert("RGB"))
+    if not found.pictures:
         raise UserError(f"no picture in {data} is as large as a photograph", where="--data", do="name another folder")
     return found
 
@@ -68,29 +84,33 @@ def place(folder: Path, number: int, ending: str) -> Path:
     return own / f"{number:06d}{ending}"
 
 
-def make_medium(taken: list[Image.Image], folder: Path, count: int) -> str:
-    """JPEGs of 500 × 375, as the web gives them."""
+def make_medium(taken: Photographs, folder: Path, count: int) -> str:
+    """JPEGs of 500 × 375, as the web gives them: copied until there are enough."""
     for number in range(count):
-        picture = ImageOps.fit(taken[number % len(taken)], MEDIUM)
-        picture.save(place(folder, number, ".jpg"), quality=QUALITY)
-    return f"{count} JPEGs of 500 × 375, {min(count, len(taken))} different ones"
+        path = place(folder, number, ".jpg")
+        if taken.fitting:
+            path.write_bytes(taken.fitting[number % len(taken.fitting)].read_bytes())
+        else:
+            ImageOps.fit(taken.pictures[number % len(taken.pictures)], MEDIUM).save(path, quality=QUALITY)
+    different = min(count, len(taken.fitting or taken.pictures))
+    return f"{count} JPEGs of 500 × 375, {different} different ones"
 
 
-def make_large(taken: list[Image.Image], folder: Path, count: int) -> str:
+def make_large(taken: Photographs, folder: Path, count: int) -> str:
     """JPEGs of 4000 × 3000: photographs enlarged, with a little noise, as a sensor has it."""
     noise = np.random.default_rng(0)
     for number in range(count):
-        picture = ImageOps.fit(taken[number % len(taken)], LARGE)
+        picture = ImageOps.fit(taken.pictures[number % len(taken.pictures)], LARGE)
         grain = noise.normal(0, 3, (LARGE[1], LARGE[0], 1))
         pixels = (np.asarray(picture) + grain).clip(0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(place(folder, number, ".jpg"), quality=QUALITY)
     return f"{count} JPEGs of 12 megapixels"
 
 
-def make_small(taken: list[Image.Image], folder: Path, count: int) -> str:
+def make_small(taken: Photographs, folder: Path, count: int) -> str:
     """PNGs of 32 px: squares of the photographs."""
     noise = np.random.default_rng(0)
-    opened = [picture.resize((256, 256)) for picture in taken]
+    opened = [picture.resize((256, 256)) for picture in taken.pictures]
     for number in range(count):
         left, top = noise.integers(0, 128, 2).tolist()
         square = opened[number % len(opened)].crop((left, top, left + 128, top + 128))

@@ -25,7 +25,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from iecl.benching.effort import Content, Effort
-from iecl.benching.pictures import make_large, make_medium, make_small, photographs
+from iecl.benching.pictures import Photographs, made_photographs, make_large, make_medium, make_small, photographs_of
 from iecl.benching.turns import over, summaries, summary, with_threads
 from iecl.data.batch import Batch
 from iecl.data.loader import Loader
@@ -52,7 +52,7 @@ Epoch = Callable[[int], Iterable[Any]]
 class _Case:
     """One kind of picture."""
 
-    make: Callable[[list[Image.Image], Path, int], str]
+    make: Callable[[Photographs, Path, int], str]
     count: int
     batch: int
     side: int
@@ -78,7 +78,7 @@ def measure(effort: Effort) -> Content:
     }
     if effort.is_quick:
         effort.leave_out("pictures of 12 megapixels", "quick")
-    taken = photographs(effort.data)
+    taken = photographs_of(effort.data) if effort.data else made_photographs()
     with tempfile.TemporaryDirectory() as name, with_threads(1):
         for key, case in (QUICK_CASES if effort.is_quick else CASES).items():
             folder = Path(name) / str(case.batch)

@@ -52,14 +52,16 @@ def bench(
     found: dict[str, Any] = {}
     with log_to_terminal(quiet):
         load = _load()
-        for name, entry in chosen.items():
-            log.info("%s: %s", name, entry.summary)
-            keeper = _Keeper(folder, name, entry.summary, {"is_quick": True} if quick else {}, load)
-            effort = Effort(is_quick=quick, rounds=rounds, data=pictures, keep=keeper.keep, left_out=keeper.left_out)
-            content = entry.load()(effort)
-            path = keeper.keep(content, is_unfinished=False)
-            found[name] = {"file": str(path), "results": content.get("results", {})}
-        page = write_page(folder)
+        try:
+            for name, entry in chosen.items():
+                log.info("%s: %s", name, entry.summary)
+                keeper = _Keeper(folder, name, entry.summary, {"is_quick": True} if quick else {}, load)
+                effort = Effort(quick, rounds, pictures, keeper.keep, keeper.left_out)
+                content = entry.load()(effort)
+                path = keeper.keep(content, is_unfinished=False)
+                found[name] = {"file": str(path), "results": content.get("results", {})}
+        finally:  # what was found before an error or Ctrl-C is worth a page too
+            page = write_page(folder)
     return {"page": str(page), "questions": found}
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from iecl.benching.effort import Content, Effort
 from iecl.benching.turns import take_turns
+from iecl.errors import UserError
 
 COMMANDS = {
     "empty interpreter": [sys.executable, "-c", "pass"],
@@ -24,8 +25,8 @@ def measure(effort: Effort) -> Content:
     """Seconds from the start of a process."""
     steps: list[float] = []
     arms = {name: partial(_seconds, command) for name, command in COMMANDS.items()}
-    warm, rounds = (0, effort.rounds_of(ROUNDS, 1)) if effort.is_quick else (1, effort.rounds_of(ROUNDS))
-    found = take_turns(arms | {FIRST_LINE: partial(_pretrain, steps)}, rounds, warm)
+    warm = 0 if effort.is_quick else 1
+    found = take_turns(arms | {FIRST_LINE: partial(_pretrain, steps)}, effort.rounds_of(ROUNDS, 1), warm)
     found[FIRST_STEP] = steps[warm:]
     return {"unit": "s", "results": effort.rows(found, GOALS)}
 
@@ -38,7 +39,7 @@ def _seconds(command: list[str]) -> float:
 
 def _pretrain(steps: list[float]) -> float:
     """Seconds until the first line on the terminal; those until the first line that counts a step go to `steps`."""
-    first: float | None = None
+    first, told, before = 0.0, "", len(steps)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "iecl", "pretrain", "--data", "digits", "--backbone", "resnet10-w16"]
         command += ["--epochs", "1", "--out", f"{folder}/run", "--set", "training.loggers=[]"]
@@ -47,9 +48,11 @@ def _pretrain(steps: list[float]) -> float:
             assert child.stderr is not None
             for line in child.stderr:
                 now = time.monotonic() - began
-                first = now if first is None else first
+                first, told = first or now, line
                 if line.startswith("epoch"):
                     steps.append(now)
                     child.kill()  # the rest of the run tells nothing more
-    assert first is not None
+                    break
+    if len(steps) == before:
+        raise UserError(f"iecl pretrain took no step, its last word was: {told.strip()}", where="startup")
     return first
