@@ -4,9 +4,7 @@ The order is a permutation keyed by (seed, epoch); step, process and row give a 
 read is replaced by one that the position alone decides on. Nothing depends on which worker is quicker.
 """
 
-import ctypes
 import signal
-import sys
 import warnings
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
@@ -19,12 +17,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from iecl import counter
+from iecl.allocation import keep_freed_memory
 from iecl.data.batch import Batch
 from iecl.data.decode import nothing_readable
 from iecl.data.source import Numbers, OnBad, Source, expect, log_bad
 from iecl.errors import TrainingError, UserError
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # options of glibc's mallopt
 _AHEAD = 2
 """Batches that a source in this process is told of in advance."""
 _DRAWS = 32  # a neighbour would do, but bad files come in runs: whole folders that were not copied
@@ -177,25 +175,13 @@ class _Pool:
 def _settle(worker: int) -> None:
     """What a worker does before its first batch."""
     _leave_signals_to_the_parent()
-    _keep_freed_memory()
+    keep_freed_memory()
 
 
 def _leave_signals_to_the_parent() -> None:
     """Ctrl-C reaches every process of the terminal; the parent alone decides what to do, and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which a worker inherits
-
-
-def _keep_freed_memory() -> None:
-    """Use the memory of one batch for the next, where the C library is glibc.
-
-    It gives large blocks back to the system at once, which then clears every page again: at batches of 128 that was a
-    seventh of a worker's time.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(_MMAP_MAX, 0)
-        mallopt(_TRIM_THRESHOLD, 2**30)
 
 
 class Loader:
