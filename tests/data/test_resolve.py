@@ -33,7 +33,7 @@ def folder_of(root: Path, *shapes: tuple[int, int]) -> DataSettings:
         (113, 128, 128),
         (160, 128, 160),
         (161, 224, 224),
-        (301, 224, 304),  # the next multiple of 8
+        (301, 224, 301),
         (900, 224, 448),  # twice the view is enough
     ],
 )

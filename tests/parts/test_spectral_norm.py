@@ -6,7 +6,7 @@ from torch.nn.utils import parametrize
 from iecl.errors import UserError
 from iecl.estimators.convolution import Geometry, convolution_norm
 from iecl.parts.momentum_copy import MomentumCopy
-from iecl.parts.spectral_norm import fold, follow_kernels, input_sizes, normalise_convolutions, sizes_in
+from iecl.parts.spectral_norm import SpectralScale, fold, follow_kernels, input_sizes, normalise_convolutions, sizes_in
 
 
 def convolutions(seed: int = 0) -> nn.Sequential:
@@ -77,6 +77,27 @@ def test_the_gradient_is_that_of_the_kernel_over_its_norm() -> None:
     exact = kernel / torch.linalg.matrix_norm(kernel.flatten(1), ord=2)
     nn.functional.conv2d(x, exact).square().sum().backward()
     assert torch.allclose(module.parametrizations.weight.original.grad, kernel.grad, atol=1e-9)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("shape", [(5, 3, 3, 2), (4, 6, 1, 1), (3, 1, 3, 3), (1, 4, 2, 2)])
+def test_first_and_second_derivatives_are_right_however_the_kernel_lies_in_memory(
+    shape: tuple[int, ...], layout: torch.memory_format
+) -> None:
+    torch.manual_seed(0)
+    kernel = torch.randn(shape, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
+    scale = SpectralScale(kernel)
+    norm = torch.linalg.matrix_norm(kernel.flatten(1), ord=2)
+    assert torch.allclose(scale(kernel), kernel / norm, rtol=0.02)
+    assert torch.autograd.gradcheck(scale, kernel)
+    assert torch.autograd.gradgradcheck(scale, kernel)
+
+
+def test_the_vectors_are_the_same_however_the_kernel_lies_in_memory() -> None:
+    kernel = torch.randn(6, 4, 3, 3, dtype=torch.float64)
+    one, other = SpectralScale(kernel), SpectralScale(kernel.contiguous(memory_format=torch.channels_last))
+    assert torch.allclose(one.u, other.u)
+    assert torch.allclose(one.v, other.v)
 
 
 def test_folding_gives_plain_names_and_the_same_function() -> None:

@@ -4,9 +4,8 @@ The order is a permutation keyed by (seed, epoch); step, process and row give a 
 read is replaced by one that the position alone decides on. Nothing depends on which worker is quicker.
 """
 
-import ctypes
+import multiprocessing
 import signal
-import sys
 import warnings
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
@@ -19,14 +18,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from iecl import counter
+from iecl.allocation import keep_freed_memory
 from iecl.data.batch import Batch
 from iecl.data.decode import nothing_readable
+from iecl.data.slots import Slots
 from iecl.data.source import Numbers, OnBad, Source, expect, log_bad
 from iecl.errors import TrainingError, UserError
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # options of glibc's mallopt
 _AHEAD = 2
-"""Batches that a source in this process is told of in advance."""
+"""Batches that each worker works on in advance, or that a source in this process is told of."""
 _DRAWS = 32  # a neighbour would do, but bad files come in runs: whole folders that were not copied
 
 
@@ -38,6 +38,8 @@ class _Request:
     positions: Numbers
     replacement_key: int | None
     """Decides what stands in for bad rows; None: they are left out."""
+    number: int
+    """How many came before it in the epoch."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,42 @@ class _Answer:
     """(sample, reason) of all files that were tried in vain."""
 
 
-class _Reader(Dataset["_Answer | UserError"]):
+@dataclass(frozen=True)
+class _Sent:
+    """An answer on its way from a worker: the pixels wait in a slot, and arrays go through a pipe."""
+
+    number: int
+    shape: tuple[int, ...]
+    numbers: tuple[Numbers, ...]
+    """The other parts of the batch."""
+    bad: tuple[tuple[int, str], ...]
+
+    def received(self, slots: Slots) -> _Answer:
+        batch = Batch(slots.take(self.number, self.shape), *(torch.from_numpy(part) for part in self.numbers))
+        return _Answer(batch, self.bad)
+
+
+_Made = _Answer | _Sent | UserError
+
+
+class _Reader(Dataset[_Made]):
     """Turns requests into batches, in this process or in a worker."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.slots: Slots | None = None
+        """Where a worker leaves pixels."""
 
-    def __getitem__(self, request: _Request) -> "_Answer | UserError":
+    def __getitem__(self, request: _Request) -> _Made:
         try:
-            return self._answer(request)
+            answer = self._answer(request)
         except UserError as problem:  # raised in a worker it would arrive as the text of a traceback
             return problem
+        if self.slots is None:
+            return answer
+        images, *others = vars(answer.batch).values()
+        self.slots.put(request.number, images)
+        return _Sent(request.number, tuple(images.shape), tuple(part.numpy() for part in others), answer.bad)
 
     def _answer(self, request: _Request) -> _Answer:
         pixels = self.source.read(request.index)
@@ -105,11 +132,11 @@ class _Requests:
 class _Pool:
     """Answers requests in order, with worker processes or without."""
 
-    def __init__(self, source: Source, workers: int) -> None:
-        self._reader = _Reader(source)
+    def __init__(self, source: Source, batch: int, workers: int) -> None:
+        self._reader, self._batch = _Reader(source), batch
         self._requests = _Requests()
         self._workers = 0 if source.is_decoded else workers
-        self._loader: DataLoader[_Answer | UserError] | None = None
+        self._loader: DataLoader[_Made] | None = None
 
     def answers(self, requests: Iterable[_Request]) -> Generator[_Answer, None, None]:
         """The answers to the requests; an error that a worker met is raised here."""
@@ -118,6 +145,9 @@ class _Pool:
             for answer in self._with_workers(requests) if self._workers else self._without(requests):
                 if isinstance(answer, UserError):
                     raise answer
+                if isinstance(answer, _Sent):
+                    assert self._reader.slots is not None
+                    answer = answer.received(self._reader.slots)
                 yield answer
             finished = True
         finally:
@@ -128,7 +158,7 @@ class _Pool:
         """End the workers."""
         self._loader = None  # the loader's iterator ends them when it goes
 
-    def _with_workers(self, requests: Iterable[_Request]) -> Iterator[_Answer | UserError]:
+    def _with_workers(self, requests: Iterable[_Request]) -> Iterator[_Made]:
         self._requests.current = requests
         earlier = signal.getsignal(signal.SIGCHLD)
         if self._loader is None:
@@ -149,7 +179,7 @@ class _Pool:
                 do="most often the memory ran out: lower data.workers or training.batch",
             ) from problem
 
-    def _without(self, requests: Iterable[_Request]) -> Iterator[_Answer | UserError]:
+    def _without(self, requests: Iterable[_Request]) -> Iterator[_Made]:
         """Answer in this process; the source is told of each request while the ones before it are worked on."""
         waiting: deque[_Request] = deque()
         for request in requests:
@@ -160,7 +190,11 @@ class _Pool:
         while waiting:
             yield self._reader[waiting.popleft()]
 
-    def _make_loader(self) -> "DataLoader[_Answer | UserError]":
+    def _make_loader(self) -> "DataLoader[_Made]":
+        if multiprocessing.get_start_method() == "fork":
+            size = self._batch * self._reader.source.read(np.zeros(1, np.int64)).images.numel()
+            # One more than there are batches on their way: the next is asked for before this one is taken out.
+            self._reader.slots = Slots(self._workers * _AHEAD + 1, size)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores: as asked for
             return DataLoader(
@@ -168,6 +202,7 @@ class _Pool:
                 batch_size=None,
                 sampler=self._requests,
                 num_workers=self._workers,
+                prefetch_factor=_AHEAD,
                 worker_init_fn=_settle,
                 persistent_workers=True,
                 generator=torch.Generator(),  # the loader draws a seed that nobody uses; not from the global state
@@ -177,25 +212,13 @@ class _Pool:
 def _settle(worker: int) -> None:
     """What a worker does before its first batch."""
     _leave_signals_to_the_parent()
-    _keep_freed_memory()
+    keep_freed_memory()
 
 
 def _leave_signals_to_the_parent() -> None:
     """Ctrl-C reaches every process of the terminal; the parent alone decides what to do, and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which a worker inherits
-
-
-def _keep_freed_memory() -> None:
-    """Use the memory of one batch for the next, where the C library is glibc.
-
-    It gives large blocks back to the system at once, which then clears every page again: at batches of 128 that was a
-    seventh of a worker's time.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(_MMAP_MAX, 0)
-        mallopt(_TRIM_THRESHOLD, 2**30)
 
 
 class Loader:
@@ -235,7 +258,7 @@ class Loader:
                 where="training.batch",
                 do=f"lower it to {len(source)} or less" if world == 1 else "lower it, or use fewer processes",
             )
-        self._pool, self._on_bad, self._reported = _Pool(source, workers), on_bad, set[int]()
+        self._pool, self._on_bad, self._reported = _Pool(source, batch, workers), on_bad, set[int]()
 
     def epoch(self, epoch: int, first: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch for this process, from step `first` on."""
@@ -248,7 +271,8 @@ class Loader:
 
     def _request(self, order: Numbers, step: int, replacement_key: int) -> _Request:
         start = (step * self.world + self.rank) * self.batch
-        return _Request(order[start : start + self.batch], np.arange(start, start + self.batch), replacement_key)
+        rows = slice(start, start + self.batch)
+        return _Request(order[rows], np.arange(rows.start, rows.stop), replacement_key, step)
 
     def _report(self, answer: _Answer) -> None:
         for sample, reason in answer.bad:
@@ -269,8 +293,8 @@ def in_order(source: Source, batch: int, workers: int = 0, on_bad: OnBad = log_b
     """
     reasons: Counter[str] = Counter()
     numbers = (np.arange(start, min(start + batch, len(source))) for start in range(0, len(source), batch))
-    pool = _Pool(source, workers)
-    for answer in pool.answers(_Request(index, index, None) for index in numbers):
+    pool = _Pool(source, batch, workers)
+    for answer in pool.answers(_Request(index, index, None, number) for number, index in enumerate(numbers)):
         for sample, reason in answer.bad:
             on_bad(source.path(sample), reason)
             reasons[reason] += 1

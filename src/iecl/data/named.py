@@ -57,10 +57,10 @@ FACTS: dict[str, Facts] = {
         splits=("train", "test", "pretrain", "unlabelled"),
     ),
     "imagenet": Facts(
-        224, 376, _IMAGENET_MEAN, _IMAGENET_STD, 1_000, 1_281_167, 50_000, "Russakovsky et al. 2015; test is `val`"
+        224, 375, _IMAGENET_MEAN, _IMAGENET_STD, 1_000, 1_281_167, 50_000, "Russakovsky et al. 2015; test is `val`"
     ),
     "imagenet100": Facts(
-        224, 376, _IMAGENET_MEAN, _IMAGENET_STD, 100, 126_689, 5_000,
+        224, 375, _IMAGENET_MEAN, _IMAGENET_STD, 100, 126_689, 5_000,
         "classes chosen by Tian, Krishnan and Isola 2020; test is `val`",
     ),
 }  # fmt: skip

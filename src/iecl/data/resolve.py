@@ -139,10 +139,12 @@ def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
 def _canvas(image_size: int, short: float) -> int:
     """A canvas with room for crops: up to twice the view, but never much larger than the pictures.
 
+    As large as the usual picture exactly, most pictures of a collection are resized in one direction only.
+
     >>> _canvas(224, 500), _canvas(224, 375), _canvas(224, 200), _canvas(32, 32)
-    (448, 376, 224, 32)
+    (448, 375, 224, 32)
     """
-    return image_size if short <= image_size else min(2 * image_size, int(-(-short // 8)) * 8)
+    return min(max(image_size, int(short)), 2 * image_size)
 
 
 def median_short_side(listing: Listing, max_pixels: int) -> float:

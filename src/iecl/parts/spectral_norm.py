@@ -8,6 +8,7 @@ size of its input, that of the convolution itself.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +57,8 @@ class SpectralScale(nn.Module):
         # Copies, since u and v move in place between this forward pass and a later one.
         u, v = self.u.clone(), self.v.clone()
         if self.geometry is None:
-            return weight / _bilinear(u, weight.flatten(1), v)
+            divided: Tensor = _Divided.apply(weight, u, v)[0]
+            return divided
         return weight / _stretch(u, weight, v, self.geometry)
 
     @torch.no_grad()
@@ -67,10 +69,59 @@ class SpectralScale(nn.Module):
                 self.u.copy_(normalised(self.geometry.push(weight.detach(), self.v)))
                 self.v.copy_(normalised(self.geometry.pull(weight.detach(), self.u)))
             return
-        matrix = weight.detach().flatten(1)
+        matrix, columns = _matrix(weight.detach()), _in_columns(self.v, weight)
         for _ in range(times):
-            self.u.copy_(normalize(matrix @ self.v, dim=0))
-            self.v.copy_(normalize(matrix.T @ self.u, dim=0))
+            self.u.copy_(normalize(matrix @ columns, dim=0))
+            columns = normalize(matrix.T @ self.u, dim=0)
+        self.v.copy_(_out_of_columns(columns, weight))
+
+
+def _lies_by_pixel(kernel: Tensor) -> bool:
+    return not kernel.is_contiguous() and kernel.is_contiguous(memory_format=torch.channels_last)
+
+
+def _matrix(kernel: Tensor) -> Tensor:
+    """A kernel with a row for each output, its columns in the order of memory: otherwise all of it would be copied."""
+    return kernel.permute(0, 2, 3, 1).flatten(1) if _lies_by_pixel(kernel) else kernel.flatten(1)
+
+
+def _in_columns(v: Tensor, kernel: Tensor) -> Tensor:
+    """The numbers of v, one for each (channel, row, column) of a kernel, in the order of its matrix."""
+    return v.view(kernel.shape[1:]).permute(1, 2, 0).flatten() if _lies_by_pixel(kernel) else v
+
+
+def _out_of_columns(columns: Tensor, kernel: Tensor) -> Tensor:
+    _, channels, high, wide = kernel.shape
+    return columns.view(high, wide, channels).permute(2, 0, 1).flatten() if _lies_by_pixel(kernel) else columns
+
+
+class _Divided(torch.autograd.Function):
+    """A kernel W over n = u'Wv, and n. For slopes S and s of the two, that of W is (S - (<S, W / n> - s n) uv') / n.
+
+    Left to torch, the formula takes twice as many walks through all weights.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(kernel: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        norm = _bilinear(u, _matrix(kernel), _in_columns(v, kernel))
+        return kernel / norm, norm
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        (_, u, v), (divided, norm) = inputs, output
+        ctx.save_for_backward(divided, norm, u, v)
+
+    @staticmethod
+    @full_precision
+    def backward(ctx: Any, slope: Tensor, slope_of_norm: Tensor) -> tuple[Tensor, None, None]:
+        divided, norm, u, v = ctx.saved_tensors
+        slope = torch.empty_like(divided).copy_(slope) if slope.stride() != divided.stride() else slope
+        matrix = _matrix(slope)
+        along = torch.dot(matrix.flatten(), _matrix(divided).flatten())
+        made = torch.addr(matrix, u * (slope_of_norm * norm - along), _in_columns(v, divided)).div_(norm)
+        return made.as_strided(divided.shape, divided.stride()), None, None
 
 
 @full_precision

@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 
 import iecl
 from iecl import parallel
+from iecl.allocation import give_back_freed_memory
 from iecl.backbones.making import stem_of, width_of
 from iecl.console import ProgressLine, counted, duration, log_to_terminal
 from iecl.errors import TrainingError, UserError
@@ -70,6 +71,7 @@ def _train_in_process(fabric: Fabric, values: dict[str, Any], out: str, quiet: b
             for logger in fabric.loggers:
                 logger.finalize("ended")  # or its thread would write on while the process goes
             parallel.leave()
+            give_back_freed_memory()
 
 
 def _train(fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) -> dict[str, Any]:
