@@ -33,6 +33,8 @@ PARTS = {
     "sample block": ["saib.form=sample"],
     "batch block, as printed": ["saib.form=batch"],
 }
+LARGE = ("host", "host again", "spectral norm", "kl and entropy", "certified block", "batch block, as printed")
+"""Parts that are tried where a step takes seconds: those that have a goal, and the printed form."""
 TORCHS = "torch's spectral norm"
 HOSTS = ("simclr", "moco-v2", "byol", "simsiam")
 DEFAULT = ["saib.form=certified", ENTROPY, "objective.entropy_weight=0.05", "objective.entropy_on=both"]
@@ -47,6 +49,7 @@ class _Setting:
     side: int
     batch: int
     rounds: int
+    parts: tuple[str, ...] = tuple(PARTS)
 
     @property
     def name(self) -> str:
@@ -58,8 +61,8 @@ class _Setting:
 
 SETTINGS = (
     _Setting("resnet10-w32", 32, 128, rounds=9),
-    _Setting("resnet18-small", 32, 256, rounds=5),
-    _Setting("resnet50", 224, 8, rounds=5),
+    _Setting("resnet18-small", 32, 256, rounds=11, parts=LARGE),
+    _Setting("resnet50", 224, 8, rounds=21, parts=LARGE),
 )
 QUICK_SETTINGS = (_Setting("resnet10-w32", 32, 8, rounds=2),)
 GOALS = {
@@ -107,7 +110,7 @@ def _on_host(setting: _Setting, host: str, effort: Effort) -> dict[str, list[flo
 
 def _arms_of(setting: _Setting) -> dict[str, Arm]:
     """One step of each part, and a reading of the meters after the step that has most to read."""
-    methods = {part: setting.make("ie-cl", [*PLAIN, *sets]) for part, sets in PARTS.items()}
+    methods = {part: setting.make("ie-cl", [*PLAIN, *sets]) for part, sets in PARTS.items() if part in setting.parts}
     methods[TORCHS] = _normalised_by_torch(setting.make("ie-cl", PLAIN))
     steps = {part: stepper(method, batch=setting.batch, side=setting.side) for part, method in methods.items()}
     arms = {part: timed(step) for part, step in steps.items()}
