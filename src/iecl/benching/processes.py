@@ -1,10 +1,15 @@
-"""Measurements that need a process of their own, since what is asked is the most memory that a process ever held."""
+"""Measurements in processes of their own: for the most memory that was ever held, and for arms that must not meet."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from iecl.errors import UserError
 from iecl.runs.directory import strict_json
@@ -21,9 +26,9 @@ def can_tell_memory() -> bool:
     return Path("/proc/self/status").is_file()
 
 
-def answer(content: dict[str, Any]) -> None:
+def answer(content: dict[str, Any], talk: TextIO | None = None) -> None:
     """Tell the process that asked."""
-    sys.stdout.write(strict_json(content) + "\n")
+    print(strict_json(content), file=talk, flush=True)
 
 
 def ask(module: str, *words: str) -> dict[str, Any]:
@@ -35,3 +40,71 @@ def ask(module: str, *words: str) -> dict[str, Any]:
         raise UserError(f"measuring {' '.join(words)} ended with code {done.returncode}: {last}", where=module)
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
+
+
+class Companion:
+    """A module of ours that answers line by line, and stands still, its workers too, while it is not asked.
+
+    An arm whose workers went on while others have their turn would slow these, and begin its own with work done.
+    """
+
+    def __init__(self, module: str, request: dict[str, Any]) -> None:
+        """Start it; it says once what it has to say, and that is `ready`."""
+        self.name = f"{module} {request}"
+        self.ready: dict[str, Any] = {}
+        self._said = tempfile.TemporaryFile(mode="w+", encoding="utf-8")  # noqa: SIM115 - as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", f"iecl.benching.{module}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            process_group=0,  # with its workers; if we die while they stand still, the system ends them all
+        )
+        self._write(strict_json(request))
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Wake it, ask, and let it stand still again."""
+        self._signal(signal.SIGCONT)
+        self._write(line)
+        return self.hear()
+
+    def hear(self) -> dict[str, Any]:
+        """Its next answer."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._said.seek(0)
+            last = (self._said.read().strip().splitlines() or ["no message"])[-1]
+            raise UserError(f"an arm ended with code {self._process.wait()}: {last}", where=self.name)
+        self._signal(signal.SIGSTOP)
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """End it and its workers."""
+        self._signal(signal.SIGKILL)
+        self._process.communicate()
+        self._said.close()
+
+    def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # what it died of is told by `hear`
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+@contextmanager
+def companions(module: str, requests: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Companion]]:
+    """One for each request, all of them ready; they end with the comparison."""
+    with ExitStack() as stack:
+        started = {name: Companion(module, request) for name, request in requests.items()}
+        for companion in started.values():
+            stack.callback(companion.close)
+        for companion in started.values():
+            companion.ready = companion.hear()
+        yield started
