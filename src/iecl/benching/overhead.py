@@ -7,14 +7,14 @@ reading them adds to a step on average: one reading over the default number of s
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from iecl.benching.effort import Content, Effort
-from iecl.benching.stepping import interleaved, make, stepper
+from iecl.benching.stepping import make, stepper
 from iecl.benching.turns import Arm, ratios, seconds, summary, take_turns, timed
 from iecl.meters.embedding import read_embedding
 from iecl.methods.contract import Method, Step
@@ -36,9 +36,9 @@ PARTS = {
 LARGE = ("host", "host again", "spectral norm", "kl and entropy", "certified block", "batch block, as printed")
 """Parts that are tried where a step takes seconds: those that have a goal, and the printed form."""
 TORCHS = "torch's spectral norm"
-HOSTS = ("simclr", "moco-v2", "byol", "simsiam")
-DEFAULT = ["saib.form=certified", ENTROPY, "objective.entropy_weight=0.05", "objective.entropy_on=both"]
-"""Block and objective of the recipe ie-cl/default where it has a block, on any host."""
+SYMMETRIC, HOSTS = "ie-cl", ("simclr", "moco-v2", "byol", "simsiam")
+ON_HOSTS = ("host", "spectral norm", "entropy", "kl", "certified block")
+"""Parts that are tried on each of the hosts too."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,21 @@ class _Setting:
     rounds: int
     parts: tuple[str, ...] = tuple(PARTS)
 
+    host: str = SYMMETRIC
+
     @property
     def name(self) -> str:
-        return f"{self.backbone}, {self.side} px, batch {self.batch}"
+        host = "" if self.host == SYMMETRIC else f", {self.host}"
+        return f"{self.backbone}, {self.side} px, batch {self.batch}{host}"
 
-    def make(self, method: str, sets: list[str]) -> Method:
-        return make(method, sets, backbone=self.backbone, batch=self.batch, side=self.side)
+    def make(self, sets: list[str]) -> Method:
+        return make(self.host, [*PLAIN, *sets], backbone=self.backbone, batch=self.batch, side=self.side)
 
 
 SETTINGS = (
     _Setting("resnet10-w32", 32, 128, rounds=9),
-    _Setting("resnet18-small", 32, 256, rounds=11, parts=LARGE),
-    _Setting("resnet50", 224, 8, rounds=21, parts=LARGE),
+    _Setting("resnet18-small", 32, 256, rounds=7, parts=LARGE),
+    _Setting("resnet50", 224, 8, rounds=15, parts=LARGE),
 )
 QUICK_SETTINGS = (_Setting("resnet10-w32", 32, 8, rounds=2),)
 GOALS = {
@@ -73,7 +76,7 @@ GOALS = {
 
 
 def measure(effort: Effort) -> Content:
-    """Every part at several sizes, and block with objective on each of the paper's hosts at the first."""
+    """Every part at several sizes, and the main ones on each of the paper's hosts at the first."""
     settings = QUICK_SETTINGS if effort.is_quick else SETTINGS
     content: Content = {
         "setting": "symmetric host of ie-cl unless a row names another",
@@ -83,7 +86,8 @@ def measure(effort: Effort) -> Content:
     }
     if effort.is_quick:
         effort.leave_out("all but the smallest setting", "quick")
-    for number, setting in enumerate(settings):
+    first = settings[0]
+    for setting in (*settings, *(replace(first, host=host, parts=ON_HOSTS) for host in HOSTS)):
         torch.manual_seed(0)
         times = take_turns(_arms_of(setting), effort.rounds_of(setting.rounds), warm=2 if setting.side < 100 else 1)
         reading, interval = times.pop("meters"), TrainingSettings().meter_steps
@@ -93,25 +97,14 @@ def measure(effort: Effort) -> Content:
         content["host_seconds"][setting.name] = summary(times["host"])
         effort.keep(content)
         gc.collect()  # gradients and the optimiser's state of one setting go before the next one's come
-        if number == 0:
-            for host in HOSTS:
-                content["results"] |= effort.rows(_on_host(setting, host, effort))
-                effort.keep(content)
     return content
-
-
-def _on_host(setting: _Setting, host: str, effort: Effort) -> dict[str, list[float]]:
-    """The default block and objective around one of the paper's hosts."""
-    arms = {"plain": setting.make(host, []), "whole": setting.make(host, DEFAULT)}
-    repeats = effort.rounds_of(setting.rounds)
-    times = interleaved(arms, batch=setting.batch, side=setting.side, repeats=repeats)
-    return {f"{setting.name}: block and objective on {host} / {host}": ratios(times, "plain")["whole"]}
 
 
 def _arms_of(setting: _Setting) -> dict[str, Arm]:
     """One step of each part, and a reading of the meters after the step that has most to read."""
-    methods = {part: setting.make("ie-cl", [*PLAIN, *sets]) for part, sets in PARTS.items() if part in setting.parts}
-    methods[TORCHS] = _normalised_by_torch(setting.make("ie-cl", PLAIN))
+    methods = {part: setting.make(sets) for part, sets in PARTS.items() if part in setting.parts}
+    if setting.host == SYMMETRIC:
+        methods[TORCHS] = _normalised_by_torch(setting.make([]))
     steps = {part: stepper(method, batch=setting.batch, side=setting.side) for part, method in methods.items()}
     arms = {part: timed(step) for part, step in steps.items()}
     read = _Read(methods["certified block"], steps["certified block"])

@@ -23,7 +23,7 @@ from iecl.benching.processes import Companion, companions
 from iecl.benching.training_arm import BARE, OURS, SIDE, TINY, Request
 from iecl.benching.turns import Arm, over, summaries, take_turns
 
-ROUNDS, PICTURES = 7, 4100
+ROUNDS, PICTURES = 5, 4100
 SECONDS, QUICK_SECONDS = 1.5, 0.1
 """Of a turn, at least; a step is never broken off."""
 METHODS = ("simclr", "moco-v2", "byol", "simsiam")
