@@ -152,13 +152,23 @@ def _squeezed(pixels: Picture, side: int) -> Picture:
     takes a quarter of the time.
     """
     if pixels.shape[:2] == (side, side):
-        return pixels[:, :, :3].transpose(2, 0, 1)
+        return _planes(pixels)
     import torch  # here: to look at headers nobody should wait for it
     from torch.nn.functional import interpolate
 
     # torch adds the dimension: numpy's would have a stride of 0, and torch then rearranges all pixels.
     stored = torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)
-    made: Picture = interpolate(stored, (side, side), mode="bicubic", antialias=True)[0, :3].numpy()
+    made = interpolate(stored, (side, side), mode="bicubic", antialias=True)
+    return _planes(made.permute(0, 2, 3, 1)[0].numpy())
+
+
+def _planes(pixels: Picture) -> Picture:
+    """Pixels of four bytes as three planes: by shifts of whole pixels, in half the time of picking bytes."""
+    height, width, _ = pixels.shape
+    whole = pixels.view(np.dtype("<u4"))[:, :, 0]
+    made = np.empty((3, height, width), np.uint8)
+    for number, plane in enumerate(made):
+        np.copyto(plane, whole >> (8 * number) if number else whole, casting="unsafe")
     return made
 
 
