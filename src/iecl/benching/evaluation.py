@@ -48,7 +48,7 @@ GOALS = {f"kNN, {name} / product": "at most 1.1" for name in VOTES}
 class _Sizes:
     """How much is measured."""
 
-    queries: int = 2_500
+    queries: int = 10_000
     bank: int = 50_000
     width: int = 512
     train: int = 10_000
@@ -105,7 +105,7 @@ def _knn(sizes: _Sizes, rounds: int) -> Found:
         "scikit-learn's brute force, k=20": partial(_by_sklearn, queries.values, bank.values),
     }
     arms |= {name: partial(knn_by_each, bank, queries, votings) for name, votings in VOTES.items()}
-    times = _in_turn(arms, rounds)
+    times = _in_turn(arms, min(rounds, 3))
     rows = {f"kNN, {name} / product": values for name, values in ratios(times, "product").items()}
     theirs, ours = times["scikit-learn's brute force, k=20"], times["k=20, one vote"]
     rows["kNN, scikit-learn's brute force / ours, k=20"] = over(theirs, ours)
