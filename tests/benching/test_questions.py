@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from iecl.backbones import BACKBONES
-from iecl.benching import QUESTIONS, listing, memory, overhead, pictures, pipeline, training, views
+from iecl.benching import QUESTIONS, listing, memory, overhead, own_work, pictures, pipeline, training, views
 from iecl.benching.effort import Effort
 from iecl.errors import UserError
 
@@ -73,7 +73,11 @@ def test_goals_are_of_rows_that_can_come(question: Any) -> None:
             for case in training.CASES
             for what in ("of the bare step", "over lightly", "over the better rival")
         ],
-        overhead: [f"{setting.name}: {part}" for setting in overhead.SETTINGS for part in (*overhead.PARTS, "meters")],
+        overhead: [
+            f"{setting.name}: {part}"
+            for setting in overhead.SETTINGS
+            for part in (*(part + overhead.OWN for part in overhead.ALONE), "meters")
+        ],
     }
     assert set(question.GOALS) <= set(rows[question])
 
@@ -131,6 +135,21 @@ def test_overhead_reads_meters_and_normalises_with_torch(monkeypatch: pytest.Mon
         "meters",
     }
     assert 1 < found["resnet10-w16, 32 px, batch 8: meters"]["median"] < 2
+
+
+@pytest.mark.parametrize("part", overhead.ALONE)
+def test_a_part_works_by_itself_and_leaves_no_gradient(part: str) -> None:
+    setting = overhead._Setting("resnet10-w16", 32, 8, rounds=1)
+    method = setting.make(overhead.PARTS[part])
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    work = own_work.work_of(part, method, batch=8, side=32)
+    work()
+    work()
+    assert all(weight.grad is None for weight in method.parameters())
+    moved = {name for name, value in method.state_dict().items() if not torch.equal(value, before[name])}
+    kept = ("parametrizations", "running", "num_batches", "saib")  # buffers; of weights none
+    assert all(any(word in name for word in kept) for name in moved)
+    assert any(name.endswith(".u") for name in moved) == (part == "spectral norm")
 
 
 def test_torchs_spectral_norm_is_on_every_convolution_of_the_encoder() -> None:

@@ -3,6 +3,7 @@
 `host again` is the host a second time: how far two equal arms lie apart is the noise of the run. `torch's spectral
 norm` is the one that comes with torch, on the convolutions and linear layers of the same encoder. `meters` is what
 reading them adds to a step on average: one reading over the default number of steps between two, on top of the host.
+`its own work` is the part by itself (`own_work`) over the step, where whole steps lie further apart than it adds.
 """
 
 import gc
@@ -14,10 +15,12 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from iecl.benching.effort import Content, Effort
+from iecl.benching.own_work import work_of
 from iecl.benching.stepping import make, stepper
-from iecl.benching.turns import Arm, ratios, seconds, summary, take_turns, timed
+from iecl.benching.turns import Arm, over, ratios, seconds, summary, take_turns, timed
 from iecl.meters.embedding import read_embedding
 from iecl.methods.contract import Method, Step
+from iecl.objective.wrapper import IECL
 from iecl.training.settings import TrainingSettings
 
 PLAIN = ["objective.entropy=none", "saib.form=none"]
@@ -36,6 +39,7 @@ PARTS = {
 LARGE = ("host", "host again", "spectral norm", "kl and entropy", "certified block", "batch block, as printed")
 """Parts that are tried where a step takes seconds: those that have a goal, and the printed form."""
 TORCHS = "torch's spectral norm"
+ALONE, OWN = ("spectral norm", "kl and entropy", "certified block"), ", its own work"
 SYMMETRIC, HOSTS = "ie-cl", ("simclr", "moco-v2", "byol", "simsiam")
 ON_HOSTS = ("host", "spectral norm", "entropy", "kl", "certified block")
 """Parts that are tried on each of the hosts too."""
@@ -64,14 +68,19 @@ class _Setting:
 
 SETTINGS = (
     _Setting("resnet10-w32", 32, 128, rounds=9),
-    _Setting("resnet18-small", 32, 256, rounds=7, parts=LARGE),
-    _Setting("resnet50", 224, 8, rounds=15, parts=LARGE),
+    _Setting("resnet18-small", 32, 256, rounds=3, parts=LARGE),
+    _Setting("resnet50", 224, 8, rounds=5, parts=LARGE),
 )
 QUICK_SETTINGS = (_Setting("resnet10-w32", 32, 8, rounds=2),)
 GOALS = {
     f"{setting.name}: {part}": f"at most {most}"
     for setting, norm in ((SETTINGS[1], 1.015), (SETTINGS[2], 1.03))
-    for part, most in (("certified block", 1.05), ("spectral norm", norm), ("kl and entropy", 1.02), ("meters", 1.02))
+    for part, most in (
+        (f"certified block{OWN}", 1.05),
+        (f"spectral norm{OWN}", norm),
+        (f"kl and entropy{OWN}", 1.02),
+        ("meters", 1.02),
+    )
 }
 
 
@@ -89,10 +98,12 @@ def measure(effort: Effort) -> Content:
     first = settings[0]
     for setting in (*settings, *(replace(first, host=host, parts=ON_HOSTS) for host in HOSTS)):
         torch.manual_seed(0)
-        times = take_turns(_arms_of(setting), effort.rounds_of(setting.rounds), warm=2 if setting.side < 100 else 1)
-        reading, interval = times.pop("meters"), TrainingSettings().meter_steps
+        times = take_turns(_arms_of(setting), effort.rounds_of(setting.rounds), warm=1 if setting.parts == LARGE else 2)
+        interval = TrainingSettings().meter_steps
+        alone = {part: times.pop(part) for part in [*times] if part.endswith(OWN)}
+        alone["meters"] = [one / interval for one in times.pop("meters")]
         found = ratios(times, "host")
-        found["meters"] = [1 + one / interval / step for one, step in zip(reading, times["host"], strict=True)]
+        found |= {part: [1 + share for share in over(own, times["host"])] for part, own in alone.items()}
         content["results"] |= effort.rows({f"{setting.name}: {part}": own for part, own in found.items()}, GOALS)
         content["host_seconds"][setting.name] = summary(times["host"])
         effort.keep(content)
@@ -107,6 +118,11 @@ def _arms_of(setting: _Setting) -> dict[str, Arm]:
         methods[TORCHS] = _normalised_by_torch(setting.make([]))
     steps = {part: stepper(method, batch=setting.batch, side=setting.side) for part, method in methods.items()}
     arms = {part: timed(step) for part, step in steps.items()}
+    if setting.parts == LARGE:
+        for part in ALONE:
+            method = methods[part]
+            assert isinstance(method, IECL)
+            arms[part + OWN] = timed(work_of(part, method, batch=setting.batch, side=setting.side))
     read = _Read(methods["certified block"], steps["certified block"])
     return arms | {"meters": read.turn}
 

@@ -102,7 +102,7 @@ class IECL(Method):
             shaped = [self._shape(x, views, clock, number) for number, x in enumerate(views.full[:2])]
             seen = [x.detach() if self.settings.saib_gradient == "entropy" else x for x in shaped]
             inner = self.host.step(views.with_full(*seen, *views.full[2:]), clock)
-            made = replace(inner, **self._with_terms(inner, shaped, seen))
+            made = replace(inner, **self.terms(inner, shaped, seen))
         return self._with_expansion(made, views, clock) if self.settings.expansion != "none" else made
 
     def _with_expansion(self, made: Step, views: Views, clock: Clock) -> Step:
@@ -134,8 +134,8 @@ class IECL(Method):
         """The block's noise for a view, or for its first images."""
         return counter.Stream(counter.key(clock.seed, "saib/noise", clock.epoch, number), views.positions[:most])
 
-    def _with_terms(self, inner: Step, shaped: list[Tensor], seen: list[Tensor]) -> dict[str, Any]:
-        """The fields of the host's step that change."""
+    def terms(self, inner: Step, shaped: list[Tensor], seen: list[Tensor]) -> dict[str, Any]:
+        """The fields of the host's step that change; `shaped` and `seen` are its first two views."""
         losses, readings, projections = dict(inner.losses), dict(inner.readings), dict(inner.projections)
         settings = self.settings
         if self.entropy is not None or self.divergence is not None:
