@@ -67,7 +67,7 @@ class _Setting:
 
 
 SETTINGS = (
-    _Setting("resnet10-w32", 32, 128, rounds=9),
+    _Setting("resnet10-w32", 32, 128, rounds=5),
     _Setting("resnet18-small", 32, 256, rounds=3, parts=LARGE),
     _Setting("resnet50", 224, 8, rounds=5, parts=LARGE),
 )
