@@ -1,8 +1,10 @@
 """Arms in processes of their own: they answer, stand still between turns, and end with their workers."""
 
 import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,6 +16,14 @@ from iecl.benching.processes import Companion, companions
 from iecl.errors import UserError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system cannot let processes stand still")
+
+
+@pytest.fixture(autouse=True)
+def _handler_of_ended_children() -> Iterator[None]:
+    """Loaders of torch put a handler of their own in its place, and leave it there."""
+    before = signal.getsignal(signal.SIGCHLD)
+    yield
+    signal.signal(signal.SIGCHLD, before)
 
 
 def group(leader: int) -> dict[int, str]:
