@@ -40,5 +40,6 @@ def test_kept_memory_is_not_cleared_again_and_can_be_given_back() -> None:
 
 def test_a_c_library_that_cannot_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert allocation._from_c("mallopt") is None
     allocation.keep_freed_memory()
     allocation.give_back_freed_memory()

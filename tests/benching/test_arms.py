@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from iecl.benching import pipeline_arm, training_arm
 from iecl.benching.processes import Companion, companions
@@ -86,9 +87,14 @@ def test_every_arm_of_the_pipeline_gives_floats_for_a_network(arm: str, picture_
 @pytest.mark.parametrize("arm", [training_arm.OURS, training_arm.BARE])
 def test_our_arms_of_training_take_steps(arm: str, picture_folder: Path, tmp_path: Path) -> None:
     request = training_arm.Request(arm, "simclr", "resnet10-w16", "memory", str(picture_folder), batch=8)
-    take = training_arm.make_arm(request, tmp_path)
-    take()
-    take()
+    take, steps = training_arm.make_arm(request, tmp_path), list[object]()
+    watch = register_optimizer_step_post_hook(lambda optimiser, *_: steps.append(optimiser))
+    try:
+        take()
+        take()
+    finally:
+        watch.remove()
+    assert len(steps) == 2
 
 
 def test_a_peer_that_is_absent_is_an_import_error(
