@@ -215,14 +215,29 @@ def test_a_large_jpeg_is_decoded_small_and_looks_the_same(
 ) -> None:
     Image.fromarray(smooth(height, width)).save(tmp_path / "a.jpg", quality=95)
     loaded: list[tuple[int, int]] = []
-    squeeze = decoding._squeezed
-    monkeypatch.setattr(decoding, "_squeezed", lambda x, side: (loaded.append(x.shape[1::-1]), squeeze(x, side))[1])
+    squeeze = decoding._squeeze
+    monkeypatch.setattr(decoding, "_squeeze", lambda x, canvas: (loaded.append(x.shape[1::-1]), squeeze(x, canvas)))
     canvas, size = decode(tmp_path / "a.jpg", side, MAX_PIXELS)
     monkeypatch.undo()
     full = np.asarray(Image.open(tmp_path / "a.jpg").convert("RGB").resize((side, side), Image.Resampling.BICUBIC))
     assert size == (height, width)
     assert loaded[0] == decoded
     assert np.abs(canvas.transpose(1, 2, 0).astype(int) - full).max() <= 3
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_canvas_that_is_there_already_is_filled_upright(tmp_path: Path, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(photograph(60, 90)).save(tmp_path / "a.jpg", exif=exif)
+    room = np.zeros((3, 3, 32, 32), np.uint8)
+    canvas, size = decode(tmp_path / "a.jpg", 32, MAX_PIXELS, room[1])
+    expected, same_size = decode(tmp_path / "a.jpg", 32, MAX_PIXELS)
+    assert canvas.base is room
+    assert size == same_size
+    assert np.array_equal(room[1], expected)
+    assert not room[0].any()
+    assert not room[2].any()
 
 
 def photograph(height: int, width: int) -> np.ndarray:

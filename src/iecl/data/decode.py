@@ -89,11 +89,19 @@ def nothing_readable(name: str, reasons: Counter[str]) -> UserError:
     return UserError(f"none of the {reasons.total()} pictures in {name} can be read: {counts}", where="--data")
 
 
-def decode(path: bytes | str | os.PathLike[str], side: int, max_pixels: int) -> tuple[Picture, tuple[int, int]]:
+def decode(
+    path: bytes | str | os.PathLike[str], side: int, max_pixels: int, canvas: Picture | None = None
+) -> tuple[Picture, tuple[int, int]]:
     """The first frame of a picture as (3, side, side), and the (height, width) that it had.
 
     The aspect ratio is not kept on the canvas; height and width are those of the upright picture, so that a crop of any
     aspect can still be drawn.
+
+    Args:
+        path: the file.
+        side: height and width of the canvas.
+        max_pixels: a picture with more of them is not decoded.
+        canvas: where the picture goes; new memory is taken without it.
 
     Raises:
         Unreadable: the file is missing, damaged, no picture, or has more than `max_pixels` pixels.
@@ -106,9 +114,10 @@ def decode(path: bytes | str | os.PathLike[str], side: int, max_pixels: int) -> 
         if pixels is None:
             pixels = _by_pillow(picture, content, side)
         orientation = _orientation(picture)
-        canvas = _squeezed(pixels, side)
+        canvas = np.empty((3, side, side), np.uint8) if canvas is None else canvas
+        _squeeze(pixels, canvas)
         if orientation in _UPRIGHT:
-            canvas = _UPRIGHT[orientation](canvas)
+            canvas[...] = _UPRIGHT[orientation](canvas)
         size = (width, height) if orientation in _TURNED else (height, width)
         return canvas, size
 
@@ -145,31 +154,24 @@ def _by_pillow(picture: Image.Image, content: io.BytesIO, side: int) -> Picture:
     return np.frombuffer(picture.tobytes("raw", "RGBX"), np.uint8).reshape(picture.height, picture.width, 4)
 
 
-def _squeezed(pixels: Picture, side: int) -> Picture:
-    """Pixels of four bytes as (3, side, side), by a bicubic filter that averages what it shrinks.
+def _squeeze(pixels: Picture, canvas: Picture) -> None:
+    """Bring pixels of four bytes to a canvas of (3, side, side), by a bicubic filter that averages what it shrinks.
 
     It is Pillow's filter to within two levels, but torch has it in vector instructions, which like four bytes best, and
     takes a quarter of the time.
     """
-    if pixels.shape[:2] == (side, side):
-        return _planes(pixels)
-    import torch  # here: to look at headers nobody should wait for it
-    from torch.nn.functional import interpolate
+    if pixels.shape[:2] != canvas.shape[1:]:
+        import torch  # here: to look at headers nobody should wait for it
+        from torch.nn.functional import interpolate
 
-    # torch adds the dimension: numpy's would have a stride of 0, and torch then rearranges all pixels.
-    stored = torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)
-    made = interpolate(stored, (side, side), mode="bicubic", antialias=True)
-    return _planes(made.permute(0, 2, 3, 1)[0].numpy())
-
-
-def _planes(pixels: Picture) -> Picture:
-    """Pixels of four bytes as three planes: by shifts of whole pixels, in half the time of picking bytes."""
-    height, width, _ = pixels.shape
+        # torch adds the dimension: numpy's would have a stride of 0, and torch then rearranges all pixels.
+        stored = torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)
+        made = interpolate(stored, canvas.shape[1:], mode="bicubic", antialias=True)
+        pixels = made.permute(0, 2, 3, 1)[0].numpy()
+    # Three planes by shifts of whole pixels: half the time of picking bytes.
     whole = pixels.view(np.dtype("<u4"))[:, :, 0]
-    made = np.empty((3, height, width), np.uint8)
-    for number, plane in enumerate(made):
+    for number, plane in enumerate(canvas):
         np.copyto(plane, whole >> (8 * number) if number else whole, casting="unsafe")
-    return made
 
 
 def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int) -> Picture:

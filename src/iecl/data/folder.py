@@ -8,7 +8,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from iecl.data.batch import Pixels
-from iecl.data.decode import Unreadable, decode
+from iecl.data.decode import Picture, Unreadable, decode
 from iecl.data.listing import Listing
 from iecl.data.loader import in_order
 from iecl.data.source import ArraySource, Numbers, Progress
@@ -42,12 +42,15 @@ class FolderSource:
 
     def read(self, index: Numbers) -> Pixels:
         """Decode these files; one that cannot be decoded gives a black row and a line in `bad`."""
-        images = np.empty((len(index), 3, self.side, self.side), np.uint8)
+        return self.read_into(np.empty((len(index), 3, self.side, self.side), np.uint8), index)
+
+    def read_into(self, images: Picture, index: Numbers) -> Pixels:
+        """Decode these files into memory that is there already."""
         sizes = np.full((len(index), 2), self.side, np.int64)
         bad: list[tuple[int, str]] = []
         for row, i in enumerate(index.tolist()):
             try:
-                images[row], sizes[row] = decode(self.listing.path(i), self.side, self.max_pixels)
+                _, sizes[row] = decode(self.listing.path(i), self.side, self.max_pixels, images[row])
             except Unreadable as problem:
                 images[row] = 0
                 bad.append((row, str(problem)))

@@ -9,7 +9,7 @@ import signal
 import warnings
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from iecl import counter
 from iecl.allocation import keep_freed_memory
-from iecl.data.batch import Batch
+from iecl.data.batch import Batch, Pixels
 from iecl.data.decode import nothing_readable
 from iecl.data.slots import Slots
-from iecl.data.source import Numbers, OnBad, Source, expect, log_bad
+from iecl.data.source import Numbers, OnBad, Source, expect, log_bad, read_into
 from iecl.errors import TrainingError, UserError
 
 _AHEAD = 2
@@ -38,8 +38,8 @@ class _Request:
     positions: Numbers
     replacement_key: int | None
     """Decides what stands in for bad rows; None: they are left out."""
-    number: int
-    """How many came before it in the epoch."""
+    slot: int | None = None
+    """Where a worker leaves the pixels."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,14 @@ class _Answer:
 class _Sent:
     """An answer on its way from a worker: the pixels wait in a slot, and arrays go through a pipe."""
 
-    number: int
-    shape: tuple[int, ...]
+    slot: int
     numbers: tuple[Numbers, ...]
     """The other parts of the batch."""
     bad: tuple[tuple[int, str], ...]
 
     def received(self, slots: Slots) -> _Answer:
-        batch = Batch(slots.take(self.number, self.shape), *(torch.from_numpy(part) for part in self.numbers))
-        return _Answer(batch, self.bad)
+        others = [torch.from_numpy(part) for part in self.numbers]
+        return _Answer(Batch(slots.take(self.slot, len(others[0])), *others), self.bad)
 
 
 _Made = _Answer | _Sent | UserError
@@ -73,21 +72,27 @@ class _Reader(Dataset[_Made]):
     def __init__(self, source: Source) -> None:
         self.source = source
         self.slots: Slots | None = None
-        """Where a worker leaves pixels."""
 
     def __getitem__(self, request: _Request) -> _Made:
         try:
             answer = self._answer(request)
         except UserError as problem:  # raised in a worker it would arrive as the text of a traceback
             return problem
-        if self.slots is None:
+        if self.slots is None or request.slot is None:
             return answer
-        images, *others = vars(answer.batch).values()
-        self.slots.put(request.number, images)
-        return _Sent(request.number, tuple(images.shape), tuple(part.numpy() for part in others), answer.bad)
+        images, *others = (part.numpy() for part in vars(answer.batch).values())
+        room = self.slots.room(request.slot, len(images))
+        if images.ctypes.data != room.ctypes.data:  # some rows were left out, and the others closed ranks
+            room[...] = images
+        return _Sent(request.slot, tuple(others), answer.bad)
+
+    def _pixels(self, request: _Request) -> Pixels:
+        if self.slots is None or request.slot is None:
+            return self.source.read(request.index)
+        return read_into(self.source, self.slots.room(request.slot, len(request.index)), request.index)
 
     def _answer(self, request: _Request) -> _Answer:
-        pixels = self.source.read(request.index)
+        pixels = self._pixels(request)
         index, positions = torch.from_numpy(request.index), torch.from_numpy(request.positions)
         bad = {int(index[row]): reason for row, reason in pixels.bad}
         rows = [row for row, _ in pixels.bad]
@@ -159,10 +164,11 @@ class _Pool:
         self._loader = None  # the loader's iterator ends them when it goes
 
     def _with_workers(self, requests: Iterable[_Request]) -> Iterator[_Made]:
-        self._requests.current = requests
         earlier = signal.getsignal(signal.SIGCHLD)
         if self._loader is None:
             self._loader = self._make_loader()
+        slots = self._reader.slots
+        self._requests.current = (replace(one, slot=slots.reserve()) for one in requests) if slots else requests
         try:
             answers = iter(self._loader)
             # The loader's own handler raises wherever the training happens to be when a worker dies. Without it the
@@ -192,9 +198,9 @@ class _Pool:
 
     def _make_loader(self) -> "DataLoader[_Made]":
         if multiprocessing.get_start_method() == "fork":
-            size = self._batch * self._reader.source.read(np.zeros(1, np.int64)).images.numel()
+            shape = self._reader.source.read(np.zeros(1, np.int64)).images.shape[1:]
             # One more than there are batches on their way: the next is asked for before this one is taken out.
-            self._reader.slots = Slots(self._workers * _AHEAD + 1, size)
+            self._reader.slots = Slots(self._workers * _AHEAD + 1, (self._batch, *shape))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores: as asked for
             return DataLoader(
@@ -272,7 +278,7 @@ class Loader:
     def _request(self, order: Numbers, step: int, replacement_key: int) -> _Request:
         start = (step * self.world + self.rank) * self.batch
         rows = slice(start, start + self.batch)
-        return _Request(order[rows], np.arange(rows.start, rows.stop), replacement_key, step)
+        return _Request(order[rows], np.arange(rows.start, rows.stop), replacement_key)
 
     def _report(self, answer: _Answer) -> None:
         for sample, reason in answer.bad:
@@ -294,7 +300,7 @@ def in_order(source: Source, batch: int, workers: int = 0, on_bad: OnBad = log_b
     reasons: Counter[str] = Counter()
     numbers = (np.arange(start, min(start + batch, len(source))) for start in range(0, len(source), batch))
     pool = _Pool(source, batch, workers)
-    for answer in pool.answers(_Request(index, index, None, number) for number, index in enumerate(numbers)):
+    for answer in pool.answers(_Request(index, index, None) for index in numbers):
         for sample, reason in answer.bad:
             on_bad(source.path(sample), reason)
             reasons[reason] += 1

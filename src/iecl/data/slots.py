@@ -5,30 +5,55 @@ containers all such files together may have 64 MB. A slot is used again and agai
 """
 
 import mmap
+import weakref
 from math import prod
 
+import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from iecl.data.decode import Picture
+
+LENT = 3
+"""Batches that may stay in their slots while they are used: one in hand, and some that a loop still holds."""
+
 
 class Slots:
-    """Room for a few batches, which are numbered and take the slots in turn.
+    """Room for a few batches. A number is reserved for each; a worker fills the room, and the parent takes it out.
 
-    >>> two = Slots(2, 6)
-    >>> two.put(7, torch.arange(6, dtype=torch.uint8).view(2, 3))
-    >>> two.take(7, (2, 3)).tolist()
+    >>> slots = Slots(1, (2, 3))
+    >>> number = slots.reserve()
+    >>> slots.room(number, 2)[...] = [[0, 1, 2], [3, 4, 5]]
+    >>> slots.take(number, 2).tolist()
     [[0, 1, 2], [3, 4, 5]]
     """
 
-    def __init__(self, count: int, size: int) -> None:
-        """Make `count` slots of `size` bytes."""
-        self._memory = torch.frombuffer(mmap.mmap(-1, count * size), dtype=torch.uint8).view(count, size)
+    def __init__(self, count: int, shape: tuple[int, ...]) -> None:
+        """Make room for `count` batches of `shape` on their way, and for some that were taken out."""
+        self._free = list(range(count + LENT))
+        self._lent: set[int] = set()
+        memory = mmap.mmap(-1, len(self._free) * prod(shape))  # what is never used takes no memory
+        self._memory = np.frombuffer(memory, np.uint8).reshape(-1, *shape)
 
-    def put(self, number: int, images: UInt8[Tensor, "..."]) -> None:
-        """Copy the pixels of a batch into its slot, in a worker."""
-        self._memory[number % len(self._memory), : images.numel()].view(images.shape).copy_(images)
+    def reserve(self) -> int:
+        """The number of a slot that is free; in the parent, as is taking out."""
+        return self._free.pop()  # the last one that was used is in the processor's cache
 
-    def take(self, number: int, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
-        """Copy them out, so that the slot is free."""
-        return self._memory[number % len(self._memory), : prod(shape)].view(shape).clone()
+    def room(self, number: int, rows: int) -> Picture:
+        """The memory of a slot, for a batch of so many rows."""
+        return self._memory[number, :rows]
+
+    def take(self, number: int, rows: int) -> UInt8[Tensor, "rows ..."]:
+        """The batch in a slot: no copy, and the slot is free when the tensor is gone; a copy if too many are lent."""
+        found = self.room(number, rows)
+        if len(self._lent) == LENT:
+            self._free.append(number)
+            return torch.from_numpy(found.copy())
+        self._lent.add(number)
+        weakref.finalize(found, self._give_back, number).atexit = False
+        return torch.from_numpy(found)
+
+    def _give_back(self, number: int) -> None:
+        self._lent.discard(number)
+        self._free.append(number)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from iecl.data.batch import Pixels
+from iecl.data.decode import Picture
 from iecl.data.listing import Listing
 
 Numbers = npt.NDArray[np.int64]
@@ -123,6 +125,10 @@ class ChosenSource:
         """The pictures with these numbers; bad ones are reported, not raised."""
         return self.whole.read(self.index[index])
 
+    def read_into(self, images: Picture, index: Numbers) -> Pixels:
+        """The same, into memory that is there already."""
+        return read_into(self.whole, images, self.index[index])
+
     def expect(self, index: Numbers) -> None:
         """These will be read soon."""
         expect(self.whole, self.index[index])
@@ -130,6 +136,17 @@ class ChosenSource:
     def path(self, index: int) -> str:
         """Where a picture comes from, in printable letters."""
         return self.whole.path(int(self.index[index]))
+
+
+def read_into(source: Source, images: Picture, index: Numbers) -> Pixels:
+    """As `source.read`, into memory that is there already; a source that can do it itself does without a copy."""
+    own = getattr(source, "read_into", None)
+    if own is not None:
+        made: Pixels = own(images, index)
+        return made
+    pixels = source.read(index)
+    images[...] = pixels.images.numpy()
+    return replace(pixels, images=torch.from_numpy(images))
 
 
 def expect(source: Source, index: Numbers) -> None:
