@@ -11,7 +11,7 @@ import iecl
 
 SOURCE = Path(iecl.__file__).parent
 LAYERS = {
-    "errors": 0, "settings": 0, "registry": 0, "console": 0, "allocation": 0,
+    "errors": 0, "settings": 0, "registry": 0, "console": 0, "allocation": 0, "compiled": 0,
     "counter": 1, "schedule": 1, "parallel": 1, "runs": 1, "estimators": 1, "recipes": 1,
     "data": 2, "views": 2, "losses": 2, "meters": 2, "comparing": 2,
     "parts": 3, "backbones": 3, "saib": 3,

@@ -1,6 +1,7 @@
 """Weighted kNN: the same answers as a slow second derivation and as scikit-learn, in any chunks."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 from iecl.errors import UserError
 from iecl.evaluation.features import Features
 from iecl.evaluation.knn import STANDARD, knn, knn_by_each
-from iecl.evaluation.nearest import nearest, top_columns
+from iecl.evaluation.nearest import nearest, top_by_tensors, top_columns
 
 
 def features(values: Tensor, labels: list[int] | Tensor) -> Features:
@@ -82,16 +83,39 @@ def test_one_search_serves_all_ways_to_vote() -> None:
     assert [(one.top1, one.top5) for one in together] == [(one.top1, one.top5) for one in alone]
 
 
-@pytest.mark.parametrize(("n", "k"), [(300, 1), (301, 5), (1000, 20), (257, 100), (40, 39)])
-def test_the_greatest_scores_are_found_among_ties(n: int, k: int) -> None:
+@pytest.mark.parametrize("top", [top_columns, top_by_tensors])
+@pytest.mark.parametrize(("n", "k"), [(300, 1), (301, 5), (1000, 20), (257, 100), (40, 39), (40, 20), (7001, 200)])
+def test_the_greatest_scores_are_found_among_ties(top: Callable[..., tuple[Tensor, Tensor]], n: int, k: int) -> None:
     made = torch.Generator().manual_seed(n)
     rough = torch.randint(12, (50, n), generator=made).float()  # a dozen values: ties everywhere
     fine = torch.randn(50, n, generator=made)
-    for scores in (rough, fine):
+    same, rising = torch.zeros(50, n), fine.sort(dim=1).values
+    for scores in (rough, fine, -rough, same, rising, -rising, rough.T.contiguous().T):
         expected = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
-        values, columns = top_columns(scores, k)
+        values, columns = top(scores, k)
         assert torch.equal(columns, expected)
         assert torch.equal(values, scores.gather(1, expected))
+
+
+def test_the_greatest_scores_are_the_same_with_any_number_of_threads() -> None:
+    scores, before = torch.randn(37, 2000, generator=torch.Generator().manual_seed(1)), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            found.append(top_columns(scores, 50)[1])
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_without_numba_neighbours_are_found_by_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iecl.evaluation.nearest.loops", lambda *_: None)
+    bank, queries = clouds(500, seed=3), clouds(300, seed=4)
+    expected = knn(bank, queries, 20)
+    monkeypatch.undo()
+    assert knn(bank, queries, 20).predictions.tolist() == expected.predictions.tolist()
 
 
 def test_neighbours_come_nearest_first() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
+from iecl import compiled
 from iecl.views import kernels, native
 from iecl.views.apply import BRIGHT, apply, apply_by_tensors
 from iecl.views.draw import Draws, draw, whole
@@ -133,7 +134,7 @@ def test_a_view_is_the_same_bit_for_bit_with_any_number_of_threads(make_pictures
 def test_every_row_is_taken_once_by_any_number_of_threads() -> None:
     for count, threads in ((1, 1), (5, 2), (64, 3), (65, 4)):
         taken: list[int] = []
-        native._share_out(lambda begin, end, to=taken: to.extend(range(begin, end)), count, threads)
+        compiled.share_out(lambda begin, end, to=taken: to.extend(range(begin, end)), count, threads)
         assert sorted(taken) == list(range(count))
 
 
@@ -262,9 +263,9 @@ def test_whole_views_are_distributed_as_torchvisions_transforms_make_them(
 @pytest.fixture
 def _fresh_kernel() -> Iterator[None]:
     """A process that has not looked for numba yet; afterwards it finds what is there."""
-    native.kernel.cache_clear()
+    compiled.loops.cache_clear()
     yield
-    native.kernel.cache_clear()
+    compiled.loops.cache_clear()
 
 
 @pytest.mark.usefixtures("_fresh_kernel")
@@ -293,12 +294,12 @@ def test_numba_that_is_switched_off_is_left_alone(monkeypatch: pytest.MonkeyPatc
 def test_machine_code_that_cannot_be_kept_is_made_for_this_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    def compiled(*, keep: bool) -> str:
+    def compile_it(*, keep: bool) -> str:
         if keep:
             raise error
         return "made"
 
-    monkeypatch.setattr(kernels, "compiled", compiled)
+    monkeypatch.setattr(kernels, "compiled", compile_it)
     assert native.kernel() == "made"
     assert str(error) in caplog.text
 

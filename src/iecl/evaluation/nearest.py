@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import normalize
+
+from iecl.compiled import Loops, loops, share_out
 
 QUERIES, BANK = 256, 65536
 """Rows of either side in one tile of cosines, which takes 64 MB however many images there are."""
@@ -68,17 +71,43 @@ def _search(
 def top_columns(scores: Float[Tensor, "q n"], k: int) -> tuple[Float[Tensor, "q k"], Int64[Tensor, "q k"]]:
     """The k greatest scores and their columns, the greatest first, of equal ones the leftmost; all if k is greater.
 
-    Columns are put into groups. A group that holds one of the k greatest scores is among the k groups with the greatest
-    maxima, so that k + 1 groups hold all of them and, if there is one, a score equal to the last of them.
-
     >>> top_columns(torch.tensor([[1.0, 3, 2, 2, 0]]), k=2)
     (tensor([[3., 2.]]), tensor([[1, 2]]))
     """
-    count = scores.shape[1]
-    if k >= count:
+    if k >= scores.shape[1]:
         columns = scores.argsort(dim=1, descending=True, stable=True)
         return scores.gather(1, columns), columns
-    size = min(int((count / (k + 1)) ** 0.5), _GROUP)
+    is_plain = scores.device.type == "cpu" and scores.dtype == torch.float32
+    select = loops("iecl.evaluation.selection", "neighbours are found") if is_plain else None
+    return top_by_tensors(scores, k) if select is None else _top_natively(select, scores, k)
+
+
+def _top_natively(
+    select: Loops, scores: Float[Tensor, "q n"], k: int
+) -> tuple[Float[Tensor, "q k"], Int64[Tensor, "q k"]]:
+    """With as many threads as torch uses. Larger groups have fewer maxima, of which one is chosen, and more members."""
+    rows, count = scores.shape
+    values, columns = torch.empty(rows, k), torch.empty(rows, k, dtype=torch.int64)
+    size = max(1, min(int((3 * count / k) ** 0.5), count // k))
+    work = partial(
+        select,
+        count=count,
+        size=size,
+        scores=scores.contiguous().view(-1).numpy(),
+        values=values.numpy(),
+        columns=columns.numpy(),
+    )
+    share_out(work, rows, torch.get_num_threads())
+    return values, columns
+
+
+def top_by_tensors(scores: Float[Tensor, "q n"], k: int) -> tuple[Float[Tensor, "q k"], Int64[Tensor, "q k"]]:
+    """`top_columns` by tensor operations, on any device, for fewer than all columns.
+
+    Columns are put into groups. A group that holds one of the k greatest scores is among the k groups with the greatest
+    maxima, so that k + 1 groups hold all of them and, if there is one, a score equal to the last of them.
+    """
+    size = min(int((scores.shape[1] / (k + 1)) ** 0.5), _GROUP)
     if size < 2:
         values, columns = scores.topk(k + 1)
     else:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numba import config, njit, types
+from numba import njit, types
 
 ZERO, HALF, ONE, TWO, THREE, FOUR, SIX = (np.float32(number) for number in (0, 0.5, 1, 2, 3, 4, 6))
 RED, GREEN, BLUE = (np.float32(number) for number in (0.2989, 0.587, 0.114))
@@ -310,8 +310,3 @@ def compiled(*, keep: bool) -> Callable[..., None]:
     """`_make` as machine code; `keep`: on disk beside this file or in the user's cache, for the next process."""
     made: Callable[..., None] = njit(SIGNATURE, nogil=True, error_model="numpy", fastmath=False, cache=keep)(_make)
     return made
-
-
-def switched_off() -> bool:
-    """Whether numba was told to leave Python as it is, which would take minutes for each batch."""
-    return bool(config.DISABLE_JIT)

@@ -1,43 +1,24 @@
 """The native path of `apply`: compiled loops instead of tensor operations, on a CPU where numba can be imported."""
 
-import logging
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache, partial
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from iecl.compiled import Loops, loops, share_out
 from iecl.views.draw import Draws
 
-log = logging.getLogger("iecl.views")
-Kernel = Callable[..., None]
-SHARES = 4
-"""Parts of a batch for each thread, so that one with many blurred pictures does not keep the others waiting."""
 
-
-@cache
-def kernel() -> Kernel | None:
-    """The compiled loops, or None where they cannot be had; compiled once for an installation, which takes seconds."""
-    try:
-        from iecl.views import kernels
-    except ImportError as error:
-        log.warning("views are made by torch, several times slower than by numba, which cannot be imported: %s", error)
-        return None
-    if kernels.switched_off():
-        return None
-    try:
-        return kernels.compiled(keep=True)
-    except Exception as error:  # no folder that may be written, no room, a spoilt file: whatever a disk can do
-        log.warning("compiled views cannot be kept, so every process compiles them for some seconds: %s", error)
-        return kernels.compiled(keep=False)
+def kernel() -> Loops | None:
+    """The compiled loops, or None where they cannot be had."""
+    return loops("iecl.views.kernels", "views are made")
 
 
 def apply_natively(
-    make: Kernel,
+    make: Loops,
     images: UInt8[Tensor, "n 3 height width"],
     draws: Draws,
     size: int,
@@ -65,29 +46,5 @@ def apply_natively(
         by_pixel=by_pixel,
         out=(views.permute(0, 2, 3, 1) if by_pixel else views).view(-1).numpy(),
     )
-    _share_out(work, count, torch.get_num_threads())
+    share_out(work, count, torch.get_num_threads())
     return views
-
-
-def _share_out(work: Kernel, count: int, threads: int) -> None:
-    """Call `work` on ranges that make up all rows; this thread works too."""
-    step = -(-count // (threads * SHARES)) if threads > 1 else count
-    ranges = iter([(begin, min(begin + step, count)) for begin in range(0, count, step)])
-    others = [_helpers(threads - 1).submit(_take, work, ranges) for _ in range(threads - 1)]
-    _take(work, ranges)
-    for other in others:
-        other.result()
-
-
-def _take(work: Kernel, ranges: Iterator[tuple[int, int]]) -> None:
-    for begin, end in ranges:  # threads take from the same iterator, each the next range
-        work(begin, end)
-
-
-@lru_cache(maxsize=1)
-def _helpers(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="iecl-views")
-
-
-if hasattr(os, "register_at_fork"):  # a forked process has the memory of its parent and none of its threads
-    os.register_at_fork(after_in_child=_helpers.cache_clear)
