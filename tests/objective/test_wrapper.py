@@ -136,6 +136,17 @@ def test_every_entropy_gives_a_finite_gradient(entropy: str, on: str) -> None:
     assert all(value.isfinite().all() for value in found.values())
 
 
+@pytest.mark.parametrize(
+    ("on", "kl", "passes"), [("anchor", "none", 1), ("query", "none", 2), ("both", "none", 2), ("anchor", "mmd", 2)]
+)
+def test_a_one_sided_host_encodes_its_query_only_for_a_term_that_needs_it(on: str, kl: str, passes: int) -> None:
+    method = IECL(host(**PRINTED), None, ObjectiveSettings(entropy="coding-rate", entropy_on=on, kl=kl))
+    seen: list[int] = []
+    method.host.backbone.register_forward_hook(lambda *_: seen.append(1))
+    method.step(views(), CLOCK)
+    assert len(seen) == passes
+
+
 @pytest.mark.parametrize("kl", ["gaussian-diag", "gaussian-full", "softmax", "printed", "knn", "mmd"])
 def test_every_divergence_gives_a_finite_gradient(kl: str) -> None:
     found = gradients(with_terms(certified_block, SYMMETRIC, kl=kl, kl_gradient="both"), "iecl/kl")

@@ -138,23 +138,31 @@ class IECL(Method):
         """The fields of the host's step that change; `shaped` and `seen` are its first two views."""
         losses, readings, projections = dict(inner.losses), dict(inner.readings), dict(inner.projections)
         settings = self.settings
-        if self.entropy is not None or self.divergence is not None:
-            projections["anchor"] = self._projection("anchor", inner, shaped[0], seen[0])
-            projections["query"] = self._projection("query", inner, shaped[1], seen[1])
-            anchor, query = self._measured(projections["anchor"]), self._measured(projections["query"])
-            if self.entropy is not None:
-                readings["iecl/entropy"] = value = self._entropy(anchor, query)
-                losses["iecl/entropy"] = -settings.entropy_weight * value
-            if self.divergence is not None:
-                held_query = query.detach() if settings.kl_gradient == "anchor" else query
-                held_anchor = anchor.detach() if settings.kl_gradient == "query" else anchor
-                readings["iecl/kl"] = value = self.divergence(held_query, held_anchor)
-                losses["iecl/kl"] = settings.kl_weight * value
+        measured = dict[str, Tensor]()
+        for number, name in enumerate(("anchor", "query")):
+            if self._is_measured(name):  # on a one-sided host the query's is a forward and a backward pass more
+                projections[name] = self._projection(name, inner, shaped[number], seen[number])
+                measured[name] = self._measured(projections[name])
+        if self.entropy is not None:
+            chosen = [z for name, z in measured.items() if settings.entropy_on in (name, "both")]
+            readings["iecl/entropy"] = value = self._entropy(chosen)
+            losses["iecl/entropy"] = -settings.entropy_weight * value
+        if self.divergence is not None:
+            query, anchor = measured["query"], measured["anchor"]
+            held_query = query.detach() if settings.kl_gradient == "anchor" else query
+            held_anchor = anchor.detach() if settings.kl_gradient == "query" else anchor
+            readings["iecl/kl"] = value = self.divergence(held_query, held_anchor)
+            losses["iecl/kl"] = settings.kl_weight * value
         if settings.encoder in PENALTIES:
             kernels = [part.weight for part in self.host.encoder().modules() if isinstance(part, nn.Conv2d)]
             losses["iecl/encoder"] = settings.encoder_weight * PENALTIES[settings.encoder](kernels)
         fixed = {name: value.detach() for name, value in readings.items()}
         return {"losses": losses, "readings": fixed, "projections": projections}
+
+    def _is_measured(self, name: str) -> bool:
+        """Whether a term of ours needs the projection of this view."""
+        is_spread = self.entropy is not None and self.settings.entropy_on in (name, "both")
+        return is_spread or self.divergence is not None
 
     def _projection(self, name: str, inner: Step, shaped: Tensor, seen: Tensor) -> Float[Tensor, "n out"]:
         """The online projection of a view: the host's own when it has the gradient we need."""
@@ -166,12 +174,11 @@ class IECL(Method):
         """Projections of every process, on the unit sphere unless they are to be measured as they are."""
         return parallel.gather(z.float() if self.settings.raw else normalize(z.float(), dim=1))
 
-    def _entropy(self, anchor: Tensor, query: Tensor) -> Float[Tensor, ""]:
+    def _entropy(self, chosen: list[Tensor]) -> Float[Tensor, ""]:
         """Mean entropy of the views that the setting names."""
-        chosen = {"anchor": [anchor], "query": [query], "both": [anchor, query]}[self.settings.entropy_on]
         assert self.entropy is not None
         total = torch.stack([self.entropy(z) for z in chosen]).mean()
-        return total / anchor.shape[1] ** 0.5 if self.settings.entropy in GROWS_WITH_WIDTH else total
+        return total / chosen[0].shape[1] ** 0.5 if self.settings.entropy in GROWS_WITH_WIDTH else total
 
     def encoder(self) -> nn.Module:
         """The host's backbone: the block shapes training views only."""
