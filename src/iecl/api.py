@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -249,7 +250,7 @@ def _keep_apart(data: str, out: Path) -> None:
 
 def _start_from(source: str, foreign: dict[str, Any], asked: tuple[Any, ...], quiet: bool) -> Run:
     """A new run whose backbone begins with the weights of another, which its folder keeps."""
-    log.info("loading torch")
+    _announce_torch()
     from iecl.continuing import keep_start
     from iecl.evaluation.model import load_model
     from iecl.settings import merge
@@ -288,7 +289,7 @@ def _start(plan: Plan, run: RunDirectory, quiet: bool, origin: Mapping[str, Any]
     if run.read_json(run.summary).get("finished"):
         log.info("%s is finished already", run.path)
         return Run(run.path)
-    log.info("loading torch")
+    _announce_torch()
     from iecl.training.running import start
 
     if rank_at_start() == 0:
@@ -302,6 +303,11 @@ def _start(plan: Plan, run: RunDirectory, quiet: bool, origin: Mapping[str, Any]
             run.discard()
         raise
     return Run(run.path)
+
+
+def _announce_torch() -> None:
+    if "torch" not in sys.modules:  # it takes seconds
+        log.info("loading torch")
 
 
 def load(path: str | Path) -> Run:

@@ -14,10 +14,11 @@ from made_voc import bench
 DATA = os.environ.get("IECL_TEST_DATA", "")
 needs_voc = pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the data sets")
 # As in benchmarks/voc.py: small pictures, a small detector, and rates that suit a network nobody trained.
-COMMON: dict[str, Any] = {"train": "few", "test": "few", "batch": 4, "schedule": "cosine", "workers": 0}
+COMMON: dict[str, Any] = {"train": "few", "test": "few", "schedule": "cosine", "workers": 0}
 DETECTION = Detection(
     DetectionSettings(
         **COMMON,
+        batch=4,
         epochs=150,
         rate=0.02,
         warmup=50,
@@ -33,7 +34,9 @@ DETECTION = Detection(
     )
 )
 SEGMENTATION = Segmentation(
-    SegmentationSettings(**COMMON, epochs=120, rate=1e-3, output_stride=8, long_side=224, crop=144, contrast=0.0)
+    SegmentationSettings(
+        **COMMON, batch=8, epochs=200, rate=1e-3, output_stride=8, long_side=224, crop=168, contrast=0.0
+    )
 )
 
 
