@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit, types
 
 NEXT = np.uintp(1)
+INFINITY, SLACK = np.float32(np.inf), np.float32(0.05)
 exact = njit(nogil=True, error_model="numpy", fastmath=False)
 
 
@@ -26,9 +27,9 @@ def _find_maxima(scores, at, size, stride, maxima):
 
 
 @exact
-def _greatest_but(numbers, above):
-    """The number that has `above` greater or equal ones before it, by Hoare's selection; the others change places."""
-    low, high = 0, numbers.size - 1
+def _greatest_but(numbers, count, above):
+    """Of the first `count` the one that comes after `above` greater or equal ones: Hoare's selection, which swaps."""
+    low, high = 0, count - 1
     while low < high:
         pivot = numbers[(low + high) // 2]
         left, right = low, high
@@ -48,6 +49,17 @@ def _greatest_but(numbers, above):
         else:
             break
     return numbers[above]
+
+
+@exact
+def _copy_from(maxima, least, to):
+    """How many are not smaller; they are copied."""
+    many = 0
+    for maximum in maxima:
+        if maximum >= least:
+            to[many] = maximum
+            many += 1
+    return many
 
 
 @exact
@@ -106,14 +118,19 @@ def _select(begin, end, count, size, scores, values, columns):
     maxima, turned = np.empty(stride, np.float32), np.empty(stride, np.float32)
     found, places = np.empty(count, np.float32), np.empty(count, np.int64)
     wide, members, groups = np.uintp(count), np.uintp(size), np.uintp(stride)
+    guess = -INFINITY
     for row in range(begin, end):
         at = np.uintp(row) * wide
         _find_maxima(scores, at, members, groups, maxima)
-        turned[:] = maxima
+        # Rows are alike: little below the bound of the last one there are hardly more maxima than are wanted.
+        some = _copy_from(maxima, guess, turned)
+        if some < wanted:
+            some = _copy_from(maxima, -INFINITY, turned)
         # So many groups hold a number from here on, so that no number below can be among those that are wanted.
-        least = _greatest_but(turned, wanted - 1)
+        least = _greatest_but(turned, some, wanted - 1)
         many = _collect(scores, at, wide, members, groups, maxima, least, found, places)
         _sort(found, places, many)
+        guess = least - SLACK * (found[0] - least)
         values[row] = found[:wanted]
         columns[row] = places[:wanted]
 
