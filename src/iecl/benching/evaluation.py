@@ -105,7 +105,7 @@ def _knn(sizes: _Sizes, rounds: int) -> Found:
         "scikit-learn's brute force, k=20": partial(_by_sklearn, queries.values, bank.values),
     }
     arms |= {name: partial(knn_by_each, bank, queries, votings) for name, votings in VOTES.items()}
-    times = _in_turn(arms, min(rounds, 3))
+    times = _in_turn(arms, 2 * rounds - 1)  # each takes seconds, in which a shared machine drifts by a tenth
     rows = {f"kNN, {name} / product": values for name, values in ratios(times, "product").items()}
     theirs, ours = times["scikit-learn's brute force, k=20"], times["k=20, one vote"]
     rows["kNN, scikit-learn's brute force / ours, k=20"] = over(theirs, ours)
@@ -141,7 +141,7 @@ def _linear(sizes: _Sizes, rounds: int) -> Found:
         "ours": lambda: linear(train, test, settings),
         "bare": lambda: _bare_probe(train, test, settings),
     }
-    times = _in_turn(arms, min(rounds, 3))
+    times = _in_turn(arms, 2 * rounds - 1)  # each takes seconds, in which a shared machine drifts by a tenth
     reached = {"ours": linear(train, test, settings).top1, "bare": _bare_probe(train, test, settings)}
     rows = {"linear probe, ours / bare loop of torch": over(times["ours"], times["bare"])}
     return rows, {"linear_bare_seconds": summary(times["bare"]), "linear_top1": reached}
