@@ -38,6 +38,7 @@ def test_a_summary_keeps_every_value() -> None:
     found = summary([3.0, 1.0, 2.0, 5.0, 4.0])
     assert found == {"median": 3.0, "quartiles": [1.5, 4.5], "values": [3.0, 1.0, 2.0, 5.0, 4.0]}
     assert summary([7.0]) == {"median": 7.0, "quartiles": [7.0, 7.0], "values": [7.0]}
+    assert summary([1.0, 9.0])["quartiles"] == [1.0, 9.0]
 
 
 def test_seconds_are_those_of_the_clock() -> None:

@@ -65,7 +65,7 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
     low, _, high = quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
     return {
         "median": _rounded(median(values)),
-        "quartiles": [_rounded(low), _rounded(high)],
+        "quartiles": [_rounded(max(low, min(values))), _rounded(min(high, max(values)))],  # of two they lie outside
         "values": [_rounded(value) for value in values],
     }
 
