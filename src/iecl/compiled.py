@@ -25,7 +25,7 @@ def loops(module: str, work: str) -> Loops | None:
     try:
         offered = import_module(module)
     except ImportError as error:
-        log.warning("%s by torch, which is slower than numba, which cannot be imported: %s", work, error)
+        log.warning("%s by torch, more slowly than by numba, which cannot be imported: %s", work, error)
         return None
     from numba import config
 
@@ -41,7 +41,7 @@ def loops(module: str, work: str) -> Loops | None:
 
 def share_out(work: Loops, count: int, threads: int) -> None:
     """Call `work` on ranges that make up all rows; this thread works too."""
-    step = -(-count // (threads * SHARES)) if threads > 1 else count
+    step = max(1, -(-count // (threads * SHARES)) if threads > 1 else count)
     ranges = iter([(begin, min(begin + step, count)) for begin in range(0, count, step)])
     others = [_helpers(threads - 1).submit(_take, work, ranges) for _ in range(threads - 1)]
     _take(work, ranges)

@@ -50,6 +50,7 @@ def test_there_is_room_for_all_on_their_way_whatever_is_held() -> None:
     for _ in range(3 * (on_their_way + LENT)):
         held.append(slots.take(waiting.pop(0), 2))
         waiting.append(fill(slots, 0))  # an empty list would raise here
+        assert len(set(waiting)) == on_their_way
 
 
 @pytest.mark.parametrize("rows", [1, 2])

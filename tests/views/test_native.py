@@ -132,7 +132,7 @@ def test_a_view_is_the_same_bit_for_bit_with_any_number_of_threads(make_pictures
 
 
 def test_every_row_is_taken_once_by_any_number_of_threads() -> None:
-    for count, threads in ((1, 1), (5, 2), (64, 3), (65, 4)):
+    for count, threads in ((0, 1), (0, 2), (1, 1), (5, 2), (64, 3), (65, 4)):
         taken: list[int] = []
         compiled.share_out(lambda begin, end, to=taken: to.extend(range(begin, end)), count, threads)
         assert sorted(taken) == list(range(count))
