@@ -1,8 +1,8 @@
 """Freed memory is kept for the next batch, where the C library is glibc.
 
 It gives large blocks back to the system at once, which then has to clear every page again. Training frees and asks for
-the same gigabytes in each step: kept, a step of a small ResNet on two cores took 0.6 to 0.75 of its time, of larger ones
-0.8 to 0.9, for 4 to 20 % more memory at the peak as a rule, and up to 40 %.
+the same gigabytes in each step: kept, a step of a small ResNet on two cores took 0.6 to 0.75 of its time, of larger
+ones 0.8 to 0.9, for 4 to 20 % more memory at the peak as a rule, and up to 40 %.
 """
 
 import ctypes
