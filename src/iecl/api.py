@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iecl.console import log_to_terminal
-from iecl.errors import Interrupted, TrainingError, UserError
-from iecl.runs.directory import RunDirectory, rank_at_start
+from iecl.errors import UserError
+from iecl.launch import rank_at_start
+from iecl.runs.directory import RunDirectory
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from iecl.training.plan import Plan
-
-log = logging.getLogger("iecl.api")
 
 
 @dataclass(frozen=True)
@@ -105,23 +100,23 @@ def pretrain(
         overwrite: replace a run in `out`.
         quiet: show warnings only.
     """
+    from iecl import starting
     from iecl.settings import merge
 
     quiet = quiet or rank_at_start() > 0
+    given = merge(_flags(data, backbone, epochs, batch_size, seed), settings or {})
+    asked = starting.Asked(out, method, recipe, given, tuple(sets), overwrite)
     with log_to_terminal(quiet):
-        given = merge(_flags(data, backbone, epochs, batch_size, seed), settings or {})
+        if resume and start_from:
+            raise UserError("a resumed run has its weights already", where="--from", do="leave --from out")
         if resume:
-            if start_from:
-                raise UserError("a resumed run has its weights already", where="--from", do="leave --from out")
-            plan, run, changed = _plan_to_resume(out, method, recipe, given, sets)
-            return _start(plan, run, quiet, {"kind": "resume"} | ({"changed": changed} if changed else {}))
+            return Run(starting.resume(asked, quiet))
         if start_from:
             foreign = {"backbone": backbone, "layout": layout, "allow": allow}
-            return _start_from(str(start_from), foreign, (out, method, recipe, given, sets, overwrite), quiet)
+            return Run(starting.start_from(str(start_from), foreign, asked, quiet))
         if layout or allow:
             raise UserError("which file has that layout or exception?", where="--from", do="name it")
-        plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
-        return _start(plan, run, quiet, {"kind": "start"})
+        return Run(starting.start_afresh(asked, quiet))
 
 
 def _flags(
@@ -171,6 +166,7 @@ def plan(
         quiet: show no progress.
     """
     from iecl.data.resolve import resolve_data
+    from iecl.runs.claim import claim
     from iecl.runs.directory import write_json
     from iecl.settings import merge
     from iecl.training.plan import make_plan, with_data
@@ -178,16 +174,14 @@ def plan(
 
     given = merge(_flags(data, backbone, epochs, batch_size), settings or {})
     resolved = make_plan(method=method, recipe=recipe, flags=given, sets=sets)
-    run = RunDirectory.fresh(out) if out else None  # what it refuses, it refuses before any work is done
-    try:
+    with claim(out) if out else nullcontext() as claimed:  # what it refuses, it refuses before any work is done
         resolved = with_data(resolved, resolve_data(resolved.data))
         made = foretell(resolved, seconds, quiet=quiet)
-        if run is not None:
-            write_json(run.plan, made)
-    finally:
-        if run is not None:
-            run.discard()  # the folder stays only for what is in it
-    return made if run is None else made | {"file": str(run.plan)}
+        if claimed is None:
+            return made
+        write_json(claimed.run.plan, made)
+        claimed.run.remove_folders()  # those of a run
+        return made | {"file": str(claimed.run.plan)}
 
 
 def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Run:
@@ -200,114 +194,10 @@ def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: boo
         overwrite: replace a run in `out`.
         quiet: show warnings only.
     """
-    from iecl.continuing import copy_state, curves, longer
+    from iecl import starting
 
     with log_to_terminal(quiet or rank_at_start() > 0):
-        parent = RunDirectory.existing(run)
-        plan, origin = longer(parent, epochs)
-        log.info("the schedule of %s, old and new:\n%s", parent.path, curves(parent, plan))
-        made = RunDirectory(out or f"{parent.path}-{epochs}-epochs")
-        if rank_at_start() == 0:
-            made = RunDirectory.fresh(made.path, overwrite)
-            copy_state(parent, made)
-        log.info("writing to %s", made.path)
-        return _start(plan, made, quiet, origin)
-
-
-def _plan_afresh(
-    out: str | Path, method: str, recipe: str, flags: Mapping[str, Any], sets: Iterable[str], overwrite: bool
-) -> tuple[Plan, RunDirectory]:
-    from iecl.data.resolve import resolve_data
-    from iecl.settings import merge, parse_assignment
-    from iecl.training.plan import make_plan, with_data, without_effect
-
-    sets = list(sets)
-    plan = make_plan(method=method, recipe=recipe, flags=flags, sets=sets)
-    if not out:
-        out = Path("runs") / f"{plan.method_name}-{Path(plan.data.name).name}"
-    is_first = rank_at_start() == 0
-    if is_first and RunDirectory(out).holds_run and not overwrite:
-        RunDirectory.fresh(out)  # says so before any work is done
-    _keep_apart(plan.data.name, Path(out))
-    log.info("looking at %s", plan.data.name)
-    plan = with_data(plan, resolve_data(plan.data))
-    given = reduce(merge, map(parse_assignment, sets), flags)
-    for line in without_effect(plan, given):
-        log.warning("has no effect: %s", line)
-    run = RunDirectory.fresh(out, overwrite) if is_first else RunDirectory(out)
-    log.info("writing to %s", run.path)
-    return plan, run
-
-
-def _keep_apart(data: str, out: Path) -> None:
-    """A run among the pictures would be listed with them."""
-    from iecl.data.resolve import folder_of
-
-    folder = folder_of(data)
-    if folder is not None and out.resolve() == folder.resolve():
-        raise UserError(f"{out} holds the pictures", where="--out", do="name another folder for the run")
-
-
-def _start_from(source: str, foreign: dict[str, Any], asked: tuple[Any, ...], quiet: bool) -> Run:
-    """A new run whose backbone begins with the weights of another, which its folder keeps."""
-    _announce_torch()
-    from iecl.continuing import keep_start
-    from iecl.evaluation.model import load_model
-    from iecl.settings import merge
-
-    model = load_model(source, **foreign)
-    out, method, recipe, given, sets, overwrite = asked
-    given = merge({"backbone": {"name": model.name}}, given)
-    if given["backbone"]["name"] != model.name:
-        raise UserError(
-            f"{source} holds a {model.name}, its weights do not fit {given['backbone']['name']}", where="--backbone"
-        )
-    plan, run = _plan_afresh(out, method, recipe, given, sets, overwrite)
-    origin = keep_start(run, model, source) if rank_at_start() == 0 else {}
-    log.info("starting from %s: %s", source, model.proof)
-    return _start(plan, run, quiet, origin)
-
-
-def _plan_to_resume(
-    out: str | Path, method: str, recipe: str, flags: Mapping[str, Any], sets: Iterable[str]
-) -> tuple[Plan, RunDirectory, list[str]]:
-    """The plan of a run that goes on, and what is different from before."""
-    if not out:
-        raise UserError("which run is to be resumed?", where="--resume", do="name its folder with --out")
-    if recipe:
-        raise UserError("a resumed run has its settings already", where="--recipe", do="leave --recipe out")
-    run = RunDirectory.existing(out, "--out")
-    from iecl.training.resuming import settings_to_resume
-
-    plan, changed = settings_to_resume(run, method, flags, sets)
-    log.info("resuming %s", run.path)
-    return plan, run, changed
-
-
-def _start(plan: Plan, run: RunDirectory, quiet: bool, origin: Mapping[str, Any]) -> Run:
-    """Train in this process or in those that it starts; `origin` says what the run comes from."""
-    if run.read_json(run.summary).get("finished"):
-        log.info("%s is finished already", run.path)
-        return Run(run.path)
-    _announce_torch()
-    from iecl.training.running import start
-
-    if rank_at_start() == 0:
-        run.append_history(origin)
-    try:
-        start(plan, run, quiet=quiet)
-    except (TrainingError, Interrupted):
-        raise
-    except UserError:  # wrong use: the corrected command must find the place free
-        if rank_at_start() == 0 and origin.get("kind") != "resume":
-            run.discard()
-        raise
-    return Run(run.path)
-
-
-def _announce_torch() -> None:
-    if "torch" not in sys.modules:  # it takes seconds
-        log.info("loading torch")
+        return Run(starting.extend(RunDirectory.existing(run), epochs, out, overwrite=overwrite, quiet=quiet))
 
 
 def load(path: str | Path) -> Run:

@@ -27,6 +27,10 @@ class TrainingError(UserError):
     """A run that had to stop: not the user's spelling but the training itself went wrong."""
 
 
+class LostPeer(TrainingError):  # noqa: N818  # the other process has the error
+    """A process that could not go on since another one ended."""
+
+
 def _rebuild(kind: type[UserError], what: str, where: str, do: str) -> UserError:
     return kind(what, where=where, do=do)
 

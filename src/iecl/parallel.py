@@ -64,11 +64,22 @@ def average(value: Tensor) -> Tensor:
 
 def any_of(flag: bool, device: torch.device) -> bool:
     """Whether the flag is set in at least one process; `device` is one that the processes can talk through."""
+    return bool(largest(int(flag), device))
+
+
+def largest(number: int, device: torch.device) -> int:
+    """The largest of the processes' numbers."""
     if not is_on():
-        return flag
-    votes = torch.tensor(int(flag), device=device)
-    dist.all_reduce(votes)
-    return bool(votes)
+        return number
+    found = torch.tensor(number, device=device)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    return int(found)
+
+
+def is_lost_peer(problem: RuntimeError) -> bool:
+    """Whether an error says no more than that another process has ended."""
+    words = ("gloo", "NCCL", "onnection closed", "onnection reset", "onnection refused", "onnection was likely closed")
+    return isinstance(problem, dist.DistError) or any(word in str(problem) for word in words)
 
 
 def gather_objects(thing: Any) -> list[Any]:

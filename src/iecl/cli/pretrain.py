@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
 from iecl.cli.foreign import add_exceptions
-from iecl.runs.directory import rank_at_start
+from iecl.launch import rank_at_start
 
 if TYPE_CHECKING:
     from iecl.api import Run
@@ -41,7 +41,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--devices", type=int, help="processes on this machine, one for each device; 0: all devices")
     parser.add_argument("--nodes", type=int, help="machines")
-    parser.add_argument("--strategy", help="Lightning's name for how processes work together: ddp, fsdp, ...")
+    parser.add_argument("--strategy", help="how processes work together: auto or ddp")
     parser.add_argument("--accelerator", help="auto, cpu, gpu, cuda or mps")
 
 

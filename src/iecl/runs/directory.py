@@ -12,11 +12,14 @@
 - `history.jsonl`: when it was started, resumed or extended, and what from
 - `start.safetensors`: the weights that a run began with, if it was told to begin with some
 - `plan.json`: what `iecl plan` foretold, if it was asked
+- `.lock`: who writes here, see `iecl.runs.claim`
+- `failed-1`: what a run that should have overwritten this one wrote before it failed
 """
 
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +45,9 @@ class RunDirectory:
         self.history = self.path / "history.jsonl"
         self.start = self.path / "start.safetensors"
         self.plan = self.path / "plan.json"
+        self.lock = self.path / ".lock"
+        self.overwritten = self.path / ".overwritten"
+        self.moving = self.path / ".moving"
 
     @property
     def holds_run(self) -> bool:
@@ -54,51 +60,75 @@ class RunDirectory:
         run = cls(path)
         if not run.path.exists():
             raise UserError(f"there is no run in {path}", where=where, do="give the folder that iecl pretrain wrote")
+        if run.overwritten.exists() or run.moving.exists():
+            from iecl.runs.claim import recover
+
+            recover(run)
         if not run.holds_run:
             raise UserError(f"{path} is not a run directory: it has no settings.toml", where=where)
         return run
 
     @classmethod
-    def fresh(cls, path: Path | str, overwrite: bool = False) -> "RunDirectory":
-        """A directory for a new run: it may exist but must not hold a run, unless that run may be overwritten."""
+    def fresh(cls, path: Path | str) -> "RunDirectory":
+        """A directory for a new run: it may exist but must not hold a run."""
         run = cls(path)
-        if run.path.exists() and not run.path.is_dir():
-            raise UserError(f"{path} is a file", where="--out", do="name a folder")
-        if run.holds_run and not overwrite:
+        run.refuse_another()
+        run.make_folders()
+        return run
+
+    def refuse_another(self) -> None:
+        """Raise a `UserError` if this is no place for a new run."""
+        if self.holds_run:
             raise UserError(
-                f"{path} already holds a run",
+                f"{self.path} already holds a run",
                 where="--out",
                 do="add --resume to continue it, --overwrite, or another --out",
             )
+        if files := self.files():
+            raise UserError(
+                f"{self.path} holds {files[0].relative_to(self.path)}, which a run would write over",
+                where="--out",
+                do="name another folder, or add --overwrite",
+            )
+
+    def make_folders(self) -> None:
+        """Make what is missing of the directory."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{self.path} is a file", where="--out", do="name a folder")
         try:
-            run.checkpoints.mkdir(parents=True, exist_ok=True)
-            run.evaluations.mkdir(exist_ok=True)
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.evaluations.mkdir(exist_ok=True)
         except OSError as problem:
-            raise UserError(f"cannot write to {path}: {problem.strerror}", where="--out") from problem
-        if overwrite:
-            run.clear()
-        return run
+            raise UserError(f"cannot write to {self.path}: {problem.strerror}", where="--out") from problem
 
-    def clear(self) -> None:
-        """Remove what a former run wrote here, with what was foretold of it, and nothing else."""
-        if self.holds_run:  # without a run, the forecast is of one to come
-            self.plan.unlink(missing_ok=True)
-        self._remove_run()
-
-    def _remove_run(self) -> None:
+    def files(self) -> list[Path]:
+        """Everything here that a run wrote, and nothing else; what was foretold of a run belongs to it."""
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
-        files += [self.history, self.start]
+        files += [self.history, self.start, *([self.plan] if self.holds_run else [])]
         files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
         files += [*self.path.glob("tensorboard/events.out.tfevents.*")]
-        for file in files:
-            file.unlink(missing_ok=True)
+        return [file for file in files if file.exists()]
+
+    def drop_overwritten(self) -> None:
+        """Remove the run that this one has taken the place of."""
+        if self.overwritten.exists():
+            shutil.rmtree(self.overwritten)
 
     def discard(self) -> None:
-        """Remove a run that could not begin, with its folder if nothing else is in it."""
-        self._remove_run()
-        for folder in (self.checkpoints, self.evaluations, self.path):
+        """Remove a run that could not begin, with its folder if nothing else is in it; a forecast stays."""
+        for file in self.files():
+            if file != self.plan:
+                file.unlink(missing_ok=True)
+        self.remove_folders()
+
+    def remove_folders(self) -> None:
+        """Remove the folders of the directory that are empty."""
+        for folder in (self.checkpoints, self.evaluations, self.path / "tensorboard"):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
+        if self.path.is_dir() and all(entry == self.lock for entry in self.path.iterdir()):
+            self.lock.unlink(missing_ok=True)
+            self.path.rmdir()
 
     def append_history(self, row: Mapping[str, Any]) -> None:
         """Note what begins now, and where it comes from."""
@@ -138,14 +168,6 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     except json.JSONDecodeError as problem:
         raise UserError(f"{where} is damaged: {problem}", where=where, do="remove what is damaged") from problem
     return found
-
-
-def rank_at_start() -> int:
-    """The number of this process if torchrun or SLURM started several of the same command, else 0.
-
-    The first one alone makes and clears directories, writes settings and speaks; the others join it to train.
-    """
-    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

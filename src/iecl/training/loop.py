@@ -92,6 +92,8 @@ class Loop:
         self.recorder = Recorder(fabric, self.run, plan, line, self.method)
         self.sample = FixedSample(self.source, plan, fabric.device)
         self.step, self.best = 0, float("-inf")
+        self.first_step = 0
+        """Where this process began: steps before it are those of a checkpoint."""
 
     def _count_steps(self) -> int:
         steps = self.loader.steps // self.plan.training.accumulate
@@ -110,16 +112,16 @@ class Loop:
         epoch = min(step // self.steps_per_epoch, training.epochs - 1)
         return Clock(training.seed, step, self.steps, epoch, training.epochs)
 
-    def train(self) -> None:
-        """From the newest checkpoint, or the start, to the last step."""
+    def train(self, stop: StopFlag) -> None:
+        """From the newest checkpoint, or the start, to the last step, or until somebody asks to stop."""
         self.restore()
         log.info("%s", self.describe())
         self.recorder.line.begin()
         if self.step == 0 and self.sample.is_possible and self.plan.training.look_epochs:
             self._record_look(self.sample.look_at_untrained(self.method.encoder()), epoch=0)
-        with StopFlag() as stop:
-            while self.step < self.steps:
-                self._epoch(self.step // self.steps_per_epoch, stop)
+        stop.is_polled = True
+        while self.step < self.steps:
+            self._epoch(self.step // self.steps_per_epoch, stop)
         self.loader.close()
 
     def describe(self) -> str:
@@ -148,9 +150,10 @@ class Loop:
             is_last_of_epoch = self.step % self.steps_per_epoch == 0
             if training.checkpoint_steps and self.step % training.checkpoint_steps == 0 and not is_last_of_epoch:
                 self.save()
-            if parallel.any_of(bool(stop.signal), self.fabric.device):
+            signal = parallel.largest(stop.signal, self.fabric.device)
+            if signal:
                 batches.close()
-                self._leave(stop)
+                self._leave(signal)
         finish(batches)
         self._end_epoch(epoch)
 
@@ -248,6 +251,7 @@ class Loop:
         self.recorder.flush()
         if self.fabric.is_global_zero:
             save_checkpoint(self.run.checkpoints, self._state(), is_best=is_best)
+            self.run.drop_overwritten()
         parallel.barrier()
 
     def _state(self) -> dict[str, Any]:
@@ -276,13 +280,21 @@ class Loop:
             self.optimiser.load_state_dict(state["optimiser"])
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.step, self.best = state["step"], state["best"]
+            self.first_step = self.step
+        steps = parallel.gather_objects(self.step)
+        if len(set(steps)) > 1:
+            raise UserError(
+                f"the processes found checkpoints of different steps: {steps}",
+                where=str(self.run.checkpoints),
+                do="give all machines the same run directory, on a disk that they share",
+            )
         if self.fabric.is_global_zero:
             self.run.forget_after(self.step if self.step else -1)  # nothing is kept of a start without a checkpoint
 
-    def _leave(self, stop: StopFlag) -> None:
+    def _leave(self, signal: int) -> None:
         self.save()
         raise Interrupted(
             f"stopped after step {self.step} of {self.steps}, all of it saved",
             do=f"continue with: iecl pretrain --out {self.run.path} --resume",
-            signal=stop.signal or 15,
+            signal=signal,
         )

@@ -9,8 +9,12 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from iecl.errors import UserError
+from iecl.launch import Launch, meeting_place
 from iecl.training.settings import TrainingSettings
 
 log = logging.getLogger("iecl.training")
@@ -43,9 +47,17 @@ def choose_precision(asked: str, accelerator: str) -> str:
 
 
 def on_this_machine(settings: TrainingSettings) -> TrainingSettings:
-    """The settings with accelerator and precision chosen."""
+    """The settings with accelerator, precision and the number of processes chosen."""
     accelerator = choose_accelerator(settings.accelerator)
-    return replace(settings, accelerator=accelerator, precision=choose_precision(settings.precision, accelerator))
+    count = torch.cuda.device_count() if accelerator == "cuda" else 1
+    if accelerator != "cpu" and settings.devices > count:
+        raise UserError(f"this machine has {count} {accelerator} devices", where="--devices", do=f"give {count} or 0")
+    return replace(
+        settings,
+        accelerator=accelerator,
+        precision=choose_precision(settings.precision, accelerator),
+        devices=settings.devices or count,
+    )
 
 
 def peak_memory(device: torch.device) -> int:
@@ -78,36 +90,25 @@ def _kilobytes(file: Path, name: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
 
 
-def choose_strategy(asked: str, devices: int, nodes: int) -> str:
-    """Lightning's strategy: spawned processes on one machine, unless torchrun or SLURM started them already."""
-    if asked == "auto" and devices * nodes == 1:
-        return "auto"
-    launched = "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ
-    if asked in ("auto", "ddp"):
-        return "ddp" if launched or nodes > 1 else "ddp_spawn"
-    return asked
-
-
-def make_fabric(settings: TrainingSettings, folder: Path) -> Fabric:
-    """Lightning Fabric for these settings: devices, processes, precision and loggers."""
+def make_fabric(settings: TrainingSettings, folder: Path, launch: Launch | None = None) -> Fabric:
+    """Lightning Fabric for this process: device, precision, loggers, and its place in a launch."""
     accelerator = choose_accelerator(settings.accelerator)
-    devices = settings.devices or (torch.cuda.device_count() if accelerator == "cuda" else 1)
-    if settings.nodes > 1:
-        meeting = f"{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{os.environ.get('MASTER_PORT', 'a free port')}"
-        log.info("waiting for %d machines with %d processes each at %s", settings.nodes, devices, meeting)
+    if launch is not None:
+        os.environ |= launch.variables(*meeting_place())
+    # Lightning is told who started the processes; left to itself it guesses, and refuses what it guesses.
+    several: dict[str, Any] = {"strategy": "ddp", "plugins": [TorchElasticEnvironment()]}
+    alone: dict[str, Any] = {"plugins": [LightningEnvironment()]}
     try:
         return Fabric(
             accelerator=accelerator,
-            devices=devices,
-            num_nodes=settings.nodes,
-            strategy=choose_strategy(settings.strategy, devices, settings.nodes),
+            devices=launch.devices if launch else 1,
+            num_nodes=launch.nodes if launch else 1,
             precision=choose_precision(settings.precision, accelerator),  # type: ignore[arg-type]
             loggers=[make_logger(name, folder) for name in settings.loggers],
+            **(several if launch and launch.world > 1 else alone),
         )
-    except (ValueError, RuntimeError) as problem:
-        raise UserError(
-            f"Lightning refuses this set-up: {problem}", where="training.strategy, devices, nodes, precision"
-        ) from problem
+    except (ValueError, RuntimeError, MisconfigurationException) as problem:
+        raise UserError(f"Lightning refuses this set-up: {problem}", where="training.devices, precision") from problem
 
 
 def make_logger(name: str, folder: Path) -> Any:

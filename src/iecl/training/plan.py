@@ -8,6 +8,7 @@ from typing import Any
 from iecl.data.named import DATASETS
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError, did_you_mean
+from iecl.launch import outside_launch
 from iecl.methods import HOSTS, METHODS
 from iecl.objective.settings import ObjectiveSettings
 from iecl.recipes import read_recipe
@@ -154,3 +155,23 @@ def with_data(plan: Plan, data: DataSettings) -> Plan:
         saib = replace(saib, form="certified" if crops_only else "none")
     saib = saib.for_size(data.image_size)
     return replace(plan, data=data, views=views, backbone=BackboneSettings(name=name), saib=saib)
+
+
+def with_launch(plan: Plan) -> Plan:
+    """The plan with as many processes as torchrun or SLURM has started, if one of them did.
+
+    Raises:
+        UserError: another number of processes was asked for.
+    """
+    launch, training = outside_launch(), plan.training
+    if launch is None:
+        return plan
+    asked = (training.devices, training.nodes)
+    if asked not in ((0, 1), (1, 1), (0, launch.nodes), (launch.devices, launch.nodes)):
+        raise UserError(
+            f"{launch.launcher} has started {launch.devices} processes on each of {launch.nodes} machines, "
+            f"the settings ask for {training.devices} on {training.nodes}",
+            where="--devices, --nodes",
+            do="leave --devices and --nodes out, or give the same numbers",
+        )
+    return replace(plan, training=replace(training, devices=launch.devices, nodes=launch.nodes))

@@ -8,7 +8,7 @@ from iecl.data.resolve import folder_of
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
 from iecl.settings import merge, parse_assignment, read_toml
-from iecl.training.plan import Plan, difference, plan_from_values
+from iecl.training.plan import Plan, difference, plan_from_values, with_launch
 
 log = logging.getLogger("iecl.training")
 PROCESSES = ("training.devices", "training.nodes", "training.strategy")
@@ -33,7 +33,7 @@ def settings_to_resume(
     if "name" in flags.get("data", {}):
         folder = folder_of(after["data"]["name"])
         after["data"] = {**after["data"], "name": after["data"]["name"] if folder is None else str(folder)}
-    new = plan_from_values(after)
+    new = with_launch(plan_from_values(after))
     changed = difference(plan_from_values(before), new)
     # The printed block is as wide as one process's part of the batch.
     free = tuple(name for name in FREE if name not in PROCESSES) if new.saib.form == "batch" else FREE

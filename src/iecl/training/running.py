@@ -3,23 +3,26 @@
 import json
 import logging
 import time
+import traceback
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
+from datetime import datetime
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 
 import iecl
 from iecl import parallel
 from iecl.allocation import give_back_freed_memory
 from iecl.backbones.making import stem_of, width_of
 from iecl.console import ProgressLine, counted, duration, log_to_terminal
-from iecl.errors import TrainingError, UserError
+from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
+from iecl.launch import Launch, outside_launch, rank_at_start
 from iecl.meters.verdict import UNTRAINED, verdict
 from iecl.parts.spectral_norm import fold
-from iecl.runs.directory import RunDirectory, rank_at_start, write_atomically, write_json
+from iecl.runs.claim import Claim
+from iecl.runs.directory import RunDirectory, write_atomically, write_json
 from iecl.runs.environment import describe_environment
 from iecl.runs.proving import described, proof_features
 from iecl.runs.weights import save_weights
@@ -28,76 +31,136 @@ from iecl.training.loop import Loop
 from iecl.training.machine import make_fabric, on_this_machine, peak_memory
 from iecl.training.plan import Plan, plan_from_values
 from iecl.training.planning import comparison, held_against
+from iecl.training.processes import run_in_processes
+from iecl.training.signals import StopFlag
 
 log = logging.getLogger("iecl.training")
 
 
-def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, Any]:
-    """Train (or go on training) in `run` and return its summary."""
+def start(plan: Plan, claim: Claim, *, quiet: bool = False) -> dict[str, Any]:
+    """Train (or go on training) in a directory that this process has claimed, and return the run's summary."""
+    run = claim.run
     plan = replace(plan, training=on_this_machine(plan.training))
-    batch_per_process(plan, max(1, plan.training.devices) * plan.training.nodes)  # told before processes start
-    fabric = make_fabric(plan.training, run.path)  # first: what it refuses must not leave half a run behind
+    world = plan.training.devices * plan.training.nodes
+    batch_per_process(plan, world)  # told before processes start
+    make_fabric(plan.training, run.path)  # what it refuses must not leave half a run behind
     if rank_at_start() == 0 and not run.holds_run:
         header = "Every setting of this run, resolved. Use it again: iecl pretrain --recipe THIS_FOLDER"
         write_atomically(run.settings, plan.to_toml(header))
         write_json(run.environment, describe_environment() | {"device": _device_name(plan)})
-    # Plain values: Lightning looks into what it sends to other processes and stumbles over frozen dataclasses.
-    result = fabric.launch(_train_in_process, plan.values(), str(run.path), quiet)  # type: ignore[arg-type]
+    request = (plan.values(), str(run.path), quiet)  # plain values, as a new process takes them
+    if world > 1 and outside_launch() is None:
+        if plan.training.nodes > 1:
+            log.info("waiting for %d machines with %d processes each", plan.training.nodes, plan.training.devices)
+        devices, nodes = plan.training.devices, plan.training.nodes
+        result = run_in_processes(train_rank, request, devices=devices, nodes=nodes, lock=claim.handle)
+        if isinstance(result, TrainingError):
+            _note(run, str(result))
+    else:
+        result = train_rank(*request)
     if isinstance(result, UserError):
         raise result
-    summary: dict[str, Any] = result
-    return summary
+    return result
 
 
 def _device_name(plan: Plan) -> str:
     return torch.cuda.get_device_name() if plan.training.accelerator == "cuda" else plan.training.accelerator
 
 
-def _train_in_process(fabric: Fabric, values: dict[str, Any], out: str, quiet: bool) -> dict[str, Any] | UserError:
-    """The whole run in one process. The first one hands an error back, since a raised one would arrive as text."""
-    run, plan = RunDirectory(out), plan_from_values(values)
-    quiet = quiet or not fabric.is_global_zero
-    with log_to_terminal(quiet), ProgressLine(quiet) as line, _LogFile(run, fabric.is_global_zero):
+def train_rank(values: dict[str, Any], out: str, quiet: bool) -> dict[str, Any] | UserError:
+    """One process of a run, from its start to its end; an error is handed back, since it may have to travel."""
+    run, plan, launch = RunDirectory(out), plan_from_values(values), outside_launch()
+    is_first = launch is None or launch.rank == 0
+    quiet = quiet or not is_first
+    with StopFlag() as stop, log_to_terminal(quiet), ProgressLine(quiet) as line, _LogFile(run, is_first):
         try:
-            return _train(fabric, plan, run, line)
+            return _Training(plan, run, line, launch).run_to_its_end(stop)
         except UserError as problem:
-            if isinstance(problem, TrainingError):
-                _write_summary(run, {"finished": False, "stopped": str(problem)})
+            if launch is not None and not is_first:
+                _note(run, f"process {launch.rank}: {problem}")
+            return problem
+        except Exception as problem:
+            if launch is None:
+                raise
+            _note(run, f"process {launch.rank}: {traceback.format_exc()}")
+            words = f"process {launch.rank} failed: {type(problem).__name__}: {str(problem).partition(chr(10))[0]}"
+            return TrainingError(words, where=str(run.log))
+
+
+class _Training:
+    """What one process does in a run."""
+
+    def __init__(self, plan: Plan, run: RunDirectory, line: ProgressLine, launch: Launch | None) -> None:
+        self.plan, self.run, self.line, self.launch = plan, run, line, launch
+        self.fabric = make_fabric(plan.training, run.path, launch)
+        self.loop: Loop | None = None
+
+    def run_to_its_end(self, stop: StopFlag) -> dict[str, Any]:
+        """Train and write the results; whatever ends the run early is one line, also in the log."""
+        try:
+            self.fabric.launch()
+            return self._train(stop)
+        except (UserError, OSError, RuntimeError) as raised:
+            problem = self._as_user_error(raised)
+            if problem is None:
+                raise
+            with suppress(OSError, UserError):  # the run directory may be what is gone
+                if isinstance(problem, TrainingError) and self.fabric.is_global_zero:
+                    _write_summary(self.run, {"finished": False, "stopped": str(problem)})
             log.error("%s", problem, extra={"in_file_only": True})  # whoever catches it shows it
-            if fabric.is_global_zero:
-                return problem
-            raise
+            raise problem from raised
         finally:
-            for logger in fabric.loggers:
-                logger.finalize("ended")  # or its thread would write on while the process goes
+            for logger in self.fabric.loggers:
+                with suppress(OSError):
+                    logger.finalize("ended")  # or its thread would write on while the process goes
             parallel.leave()
             give_back_freed_memory()
 
+    def _as_user_error(self, problem: Exception) -> UserError | None:
+        """The error as a user reads it; None: it is ours."""
+        go_on = "mend it and continue with --resume"
+        if isinstance(problem, OSError):
+            where = str(problem.filename or self.run.path)
+            gone = "" if self.run.path.is_dir() else f", {self.run.path} is gone"
+            return TrainingError(f"{(problem.strerror or str(problem)).lower()}{gone}", where=where, do=go_on)
+        if isinstance(problem, RuntimeError):
+            if self.launch is None or not parallel.is_lost_peer(problem):
+                return None
+            words = str(problem).partition("\n")[0]
+            return LostPeer("another process of this run has ended, or cannot be reached", where=words, do=go_on)
+        was_trained = self.loop is not None and self.loop.step > self.loop.first_step
+        if was_trained and isinstance(problem, UserError) and not isinstance(problem, TrainingError | Interrupted):
+            return TrainingError(problem.what, where=problem.where, do=problem.do)  # nobody's spelling: it has worked
+        return problem if isinstance(problem, UserError) else None
 
-def _train(fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) -> dict[str, Any]:
-    began = time.monotonic()
-    loop = Loop(fabric, plan, run, line)
-    first = loop.step
-    loop.train()
-    loop.skipped.share()
-    if not fabric.is_global_zero:
-        return {}
-    seconds = time.monotonic() - began
-    images = (loop.steps - first) * plan.training.batch * plan.training.accumulate
-    _write_weights(loop, run)
-    summary: dict[str, Any] = {
-        "finished": True,
-        "steps": loop.steps,
-        "images": len(loop.source),
-        "skipped": len(loop.skipped.reasons),
-        "seconds": round(seconds, 1),
-        "images_per_second": round(images / seconds, 1),
-        "peak_memory_megabytes": peak_memory(fabric.device),
-    }
-    held = held_against(run, plan, summary, (loop.steps - first) / loop.steps)
-    if held:
-        summary["plan"] = held
-    return _write_summary(run, summary, width_of(loop.method.encoder()), is_untrained=not loop.method.online)
+    def _train(self, stop: StopFlag) -> dict[str, Any]:
+        began, plan = time.monotonic(), self.plan
+        loop = self.loop = Loop(self.fabric, plan, self.run, self.line)
+        loop.train(stop)
+        loop.skipped.share()
+        if not self.fabric.is_global_zero:
+            return {}
+        seconds, steps = time.monotonic() - began, loop.steps - loop.first_step
+        _write_weights(loop, self.run)
+        summary: dict[str, Any] = {
+            "finished": True,
+            "steps": loop.steps,
+            "images": len(loop.source),
+            "skipped": len(loop.skipped.reasons),
+            "seconds": round(seconds, 1),
+            "images_per_second": round(steps * plan.training.batch * plan.training.accumulate / seconds, 1),
+            "peak_memory_megabytes": peak_memory(self.fabric.device),
+        }
+        held = held_against(self.run, plan, summary, steps / loop.steps)
+        if held:
+            summary["plan"] = held
+        return _write_summary(self.run, summary, width_of(loop.method.encoder()), is_untrained=not loop.method.online)
+
+
+def _note(run: RunDirectory, text: str) -> None:
+    """Put into the log what the first process cannot put there."""
+    with suppress(OSError), run.log.open("a", encoding="utf-8") as file:
+        file.write(f"{datetime.now().strftime('%Y-%m-%d %H:%M:%S')} ERROR {text}\n")
 
 
 def _write_summary(
@@ -149,18 +212,25 @@ def _write_weights(loop: Loop, run: RunDirectory) -> None:
     save_weights(run.weights, encoder.state_dict(), metadata)
 
 
-class _LogFile:
-    """Writes log lines to RUN/log.txt while a run lasts."""
+class _LogFile(logging.FileHandler):
+    """Writes log lines to RUN/log.txt while a run lasts; a disk that is full must not end a run in a log line."""
 
     def __init__(self, run: RunDirectory, is_on: bool) -> None:
-        self.handler = logging.FileHandler(Path(run.log), encoding="utf-8") if is_on else None
+        super().__init__(run.log, encoding="utf-8", delay=True)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self.is_on, self.has_failed = is_on, False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
+        """Say it once, and on the terminal alone."""
+        if not self.has_failed:
+            self.has_failed = True
+            log.warning("log.txt cannot be written")
 
     def __enter__(self) -> None:
-        if self.handler is not None:
-            self.handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-            logging.getLogger("iecl").addHandler(self.handler)
+        if self.is_on:
+            logging.getLogger("iecl").addHandler(self)
 
     def __exit__(self, *_: object) -> None:
-        if self.handler is not None:
-            logging.getLogger("iecl").removeHandler(self.handler)
-            self.handler.close()
+        logging.getLogger("iecl").removeHandler(self)
+        with suppress(OSError):
+            self.close()

@@ -57,7 +57,10 @@ class TrainingSettings:
     devices: int = setting(1, "processes on this machine, one for each device; 0: all devices", low=0, flag="--devices")
     nodes: int = setting(1, "machines", low=1, flag="--nodes")
     strategy: str = setting(
-        "auto", "Lightning's name for how processes work together, such as ddp or fsdp", flag="--strategy"
+        "auto",
+        "how processes work together; auto: ddp where there are several",
+        choices=("auto", "ddp"),
+        flag="--strategy",
     )
     precision: str = setting(
         "auto",

@@ -1,26 +1,44 @@
-"""Ctrl-C and SIGTERM only raise a flag; the loop ends its step, saves and leaves. A second signal leaves at once."""
+"""Ctrl-C and SIGTERM: before the first step they end a run at once; later the loop ends its step, saves and leaves."""
 
+import os
 import signal
 import threading
+import time
 from types import FrameType
+
+from iecl.errors import Interrupted
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+REPEATED = 2.0
+"""Seconds in which one request may arrive several times: from the terminal, from a parent process, from torchrun."""
 
 
 class StopFlag:
-    """Whether somebody asked the run to stop. Use it as a context around the loop."""
+    """Whether somebody asked the run to stop. Use it as a context around set-up and loop."""
 
     def __init__(self) -> None:
         self.signal = 0
+        self.is_polled = False
+        """Whether a loop looks at the flag; until then a signal raises `Interrupted` wherever the program is."""
+        self._since = 0.0
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> "StopFlag":
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in STOPS:
                 self._before[number] = signal.signal(number, self._raise)
+            if hasattr(signal, "pthread_sigmask"):  # a process that a run starts has kept them waiting until now
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         return self
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
-        self.signal = number
-        signal.signal(number, signal.SIG_DFL)
+        if self.signal and time.monotonic() - self._since > REPEATED:  # somebody does not want to wait
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        if not self.signal:
+            self.signal, self._since = number, time.monotonic()
+            if not self.is_polled:
+                raise Interrupted("stopped before the first step", signal=number)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():

@@ -1,0 +1,101 @@
+"""What an outside launcher says of this process: torchrun, SLURM, or environment variables set by hand."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iecl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Launch:
+    """This process among all those that a launcher started with the same command."""
+
+    launcher: str
+    rank: int
+    world: int
+    local_rank: int
+    """Its number on its machine."""
+    devices: int
+    """Processes on each machine."""
+
+    @property
+    def nodes(self) -> int:
+        """Machines."""
+        return self.world // self.devices
+
+    def variables(self, address: str, port: int) -> dict[str, str]:
+        """The environment that torch.distributed reads, with the place where all processes meet."""
+        numbers = {
+            "RANK": self.rank,
+            "WORLD_SIZE": self.world,
+            "LOCAL_RANK": self.local_rank,
+            "LOCAL_WORLD_SIZE": self.devices,
+            "GROUP_RANK": self.rank // self.devices,
+            "MASTER_PORT": port,
+        }
+        return {"MASTER_ADDR": address} | {name: str(number) for name, number in numbers.items()}
+
+
+def outside_launch(environment: Mapping[str, str] = os.environ) -> Launch | None:
+    """The launch that this process is a part of; None: it was started alone, and starts others itself if need be.
+
+    >>> outside_launch({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
+    Launch(launcher='torchrun', rank=3, world=4, local_rank=1, devices=2)
+    >>> outside_launch({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_NNODES": "2"}).devices
+    1
+
+    Raises:
+        UserError: the variables contradict each other.
+    """
+    if "WORLD_SIZE" in environment and "RANK" in environment:
+        rank, world, local = (_number(environment, name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        launcher, devices = "torchrun", _number(environment, "LOCAL_WORLD_SIZE", world)
+    elif "SLURM_PROCID" in environment and environment.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        rank, world, local = (
+            _number(environment, name, default)
+            for name, default in (("SLURM_PROCID", 0), ("SLURM_NTASKS", 1), ("SLURM_LOCALID", 0))
+        )
+        nodes = _number(environment, "SLURM_STEP_NUM_NODES", _number(environment, "SLURM_NNODES", 1))
+        launcher, devices = "SLURM", world // max(1, nodes)
+    else:
+        return None
+    if not (0 <= rank < world and 0 <= local < devices and world % devices == 0):
+        what = f"{launcher} says that this is process {rank} of {world}, and {local} of {devices} on this machine"
+        raise UserError(what, where="environment", do="start all machines with the same number of processes")
+    return Launch(launcher, rank, world, local, devices)
+
+
+def meeting_place(environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
+    """Where the processes of an outside launch meet: as the launcher says, or on SLURM's first machine."""
+    listed = environment.get("SLURM_STEP_NODELIST", environment.get("SLURM_NODELIST", "127.0.0.1"))
+    first = re.sub(r"\[(\d+)[^]]*\]", r"\1", listed).split(",")[0]  # node[07-09,12] begins with node07
+    job = int("0" + re.sub(r"\D", "", environment.get("SLURM_JOB_ID", ""))[-4:])
+    address = environment.get("MASTER_ADDR", first)
+    return address, _number(environment, "MASTER_PORT", 15000 + job)
+
+
+def rank_at_start(environment: Mapping[str, str] = os.environ) -> int:
+    """0 for the process that speaks: of several that were started with the same command, the first.
+
+    It alone makes directories and writes settings; the others join it to train. Machines that were started by hand are
+    told apart by NODE_RANK.
+    """
+    launched = outside_launch(environment)
+    if launched is not None:
+        return launched.rank
+    return _number(environment, "NODE_RANK", 0) or _number(environment, "LOCAL_RANK", 0)
+
+
+def node_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of this machine among those that were started by hand."""
+    return _number(environment, "NODE_RANK", 0)
+
+
+def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = environment.get(name, "" if default is None else str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        what = f"{name} is {text!r}, it must be a whole number" if text else f"{name} is not set"
+        raise UserError(what, where="environment", do="start all processes with torchrun or srun")
+    return int(text)
