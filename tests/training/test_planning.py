@@ -9,6 +9,7 @@ import pytest
 import iecl
 from iecl.cli.command import main
 from iecl.errors import TrainingError, UserError
+from iecl.runs.claim import claim
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.training.advising import forecast, memory_at, suggested_batch, suggested_workers, warnings_for
 from iecl.training.plan import Plan, make_plan
@@ -122,7 +123,7 @@ def test_real_steps_are_tried_and_the_run_is_held_against_them(
     assert made["memory_megabytes"] > 100
     assert made["by_batch"][0]["images_per_second"] > 0
     assert any("is small for ie-cl" in line for line in made["warnings"])
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["plan.json"]
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"plan.json", ".lock"}
     assert capfd.readouterr().out == ""
 
     run = iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, quiet=True, **RUN)
@@ -166,11 +167,11 @@ def test_a_place_that_holds_a_run_is_refused_before_any_step(tmp_path: Path) -> 
 
 def test_a_forecast_goes_with_the_run_that_it_was_of(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("{}")
-    RunDirectory.fresh(tmp_path, overwrite=True)  # no run yet: it is of the one to come
-    assert (tmp_path / "plan.json").exists()
+    with claim(tmp_path, overwrite=True):  # no run yet: it is of the one to come
+        assert (tmp_path / "plan.json").exists()
     (tmp_path / "settings.toml").write_text("")
-    RunDirectory.fresh(tmp_path, overwrite=True)
-    assert not (tmp_path / "plan.json").exists()
+    with claim(tmp_path, overwrite=True):
+        assert not (tmp_path / "plan.json").exists()
 
 
 def test_what_the_probe_refuses_reaches_the_user(picture_folder: Path, tiny: list[str]) -> None:
