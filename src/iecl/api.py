@@ -45,8 +45,7 @@ class Run:
     @property
     def summary(self) -> dict[str, Any]:
         """The verdict and the last readings; empty while the run is unfinished."""
-        run = RunDirectory(self.path)
-        return run.read_json(run.summary)
+        return RunDirectory(self.path).read_summary()
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -205,7 +204,8 @@ def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: boo
     with log_to_terminal(quiet or rank_at_start() > 0):
         parent = RunDirectory.existing(run)
         plan, origin = longer(parent, epochs)
-        log.info("the schedule of %s, old and new:\n%s", parent.path, curves(parent, plan))
+        for line in (f"the schedule of {parent.path}, old and new:", *curves(parent, plan).split("\n")):
+            log.info("%s", line)
         made = RunDirectory(out or f"{parent.path}-{epochs}-epochs")
         if rank_at_start() == 0:
             made = RunDirectory.fresh(made.path, overwrite)
@@ -286,7 +286,7 @@ def _plan_to_resume(
 
 def _start(plan: Plan, run: RunDirectory, quiet: bool, origin: Mapping[str, Any]) -> Run:
     """Train in this process or in those that it starts; `origin` says what the run comes from."""
-    if run.read_json(run.summary).get("finished"):
+    if run.read_summary().get("finished"):
         log.info("%s is finished already", run.path)
         return Run(run.path)
     _announce_torch()

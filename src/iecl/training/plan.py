@@ -12,8 +12,9 @@ from iecl.methods import HOSTS, METHODS
 from iecl.objective.settings import ObjectiveSettings
 from iecl.recipes import read_recipe
 from iecl.registry import resolve
+from iecl.runs.directory import RunDirectory
 from iecl.saib.settings import SAIBSettings
-from iecl.settings import as_values, build, merge, parse_assignment, to_toml
+from iecl.settings import Values, as_values, build, merge, parse_assignment, read_toml, to_toml
 from iecl.training.settings import BackboneSettings, OptimiserSettings, TrainingSettings
 from iecl.views.policies import POLICIES, ViewSettings, resolve_views
 
@@ -80,6 +81,28 @@ class Plan:
         return made | {name: as_values(getattr(self, name)) for name in SECTIONS}
 
 
+def read_plan(run: RunDirectory) -> Plan:
+    """The plan that a run wrote down, in which every choice is made.
+
+    Raises:
+        UserError: its settings.toml cannot be read, or somebody took a choice out of it.
+    """
+    plan = plan_from_values(read_toml(run.settings))
+    data = plan.data
+    chosen = {
+        "data.image_size": data.image_size,
+        "data.canvas": data.canvas,
+        "data.mean": data.mean,
+        "data.std": data.std,
+    }
+    chosen |= {"backbone.name": plan.backbone.name != "auto", "saib.form": plan.saib.form != "auto"}
+    open_ = [name for name, value in chosen.items() if not value]
+    if open_:
+        what = f"{run.settings} is not the record of a run: it does not say {', '.join(open_)}"
+        raise UserError(what, where=str(run.settings), do="restore it, or use it as a recipe: --recipe")
+    return plan
+
+
 def make_plan(
     *, method: str = "", recipe: str = "", flags: Mapping[str, Any] | None = None, sets: Iterable[str] = ()
 ) -> Plan:
@@ -88,7 +111,7 @@ def make_plan(
     Without a recipe the method's own `default` is taken; without a method, the recipe's, or `ie-cl`.
     """
     if recipe:
-        values = read_recipe(recipe, method or "ie-cl")
+        values = _sections(read_recipe(recipe, method or "ie-cl"), recipe)
         named = values.get("method", {}).get("name", "ie-cl")
         if method and method != named:
             raise UserError(f"recipe {recipe} is for {named}, not for {method}", where="--method")
@@ -99,7 +122,7 @@ def make_plan(
         values = read_recipe("default", method)
     values = merge(values, flags or {})
     for text in sets:
-        values = merge(values, parse_assignment(text))
+        values = _sections(merge(values, parse_assignment(text)), "--set")
     if not values.get("data", {}).get("name"):
         raise UserError("which images?", where="--data", do="name a folder of images, or one of: iecl list datasets")
     return plan_from_values(merge({"method": {"name": method}}, values))
@@ -107,15 +130,23 @@ def make_plan(
 
 def plan_from_values(values: Mapping[str, Any]) -> Plan:
     """A plan from plain tables, as a settings.toml holds them."""
-    known = {"method", *SECTIONS}
-    for section in values:
-        if section not in known:
-            raise UserError(f"there is no section {section!r}", where="--set", do=did_you_mean(section, known))
-        if not isinstance(values[section], Mapping):
-            raise UserError(f"{section} is a section", where="--set", do=f"write {section}.key=value")
+    _sections(values, "settings")
     built: dict[str, Any] = {name: build(cls, values.get(name, {}), name) for name, cls in SECTIONS.items()}
+    if "name" not in values.get("method", {}):
+        raise UserError("which method? there is no method.name", where="[method]", do="see: iecl list methods")
     resolve(values["method"]["name"], METHODS, "method", "method.name")
     return Plan(method=values["method"], **built)
+
+
+def _sections(values: Values, where: str) -> Values:
+    """The same tables, if they are the sections of a run's settings."""
+    known = {"method", *SECTIONS}
+    for section, table in values.items():
+        if section not in known:
+            raise UserError(f"there is no section {section!r}", where=where, do=did_you_mean(section, known))
+        if not isinstance(table, Mapping):
+            raise UserError(f"{section} is a section", where=where, do=f"write {section}.key=value")
+    return values
 
 
 def without_effect(plan: Plan, given: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ import iecl
 from iecl import parallel
 from iecl.allocation import give_back_freed_memory
 from iecl.backbones.making import stem_of, width_of
-from iecl.console import ProgressLine, counted, duration, log_to_terminal
+from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal
 from iecl.errors import TrainingError, UserError
 from iecl.meters.verdict import UNTRAINED, verdict
 from iecl.parts.spectral_norm import fold
@@ -94,7 +94,11 @@ def _train(fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) ->
         "images_per_second": round(images / seconds, 1),
         "peak_memory_megabytes": peak_memory(fabric.device),
     }
-    held = held_against(run, plan, summary, (loop.steps - first) / loop.steps)
+    try:
+        held = held_against(run, plan, summary, (loop.steps - first) / loop.steps)
+    except UserError as problem:  # a forecast that cannot be read is no reason to lose what was trained
+        log.warning("what was planned cannot be compared: %s", problem)
+        held = {}
     if held:
         summary["plan"] = held
     return _write_summary(run, summary, width_of(loop.method.encoder()), is_untrained=not loop.method.online)
@@ -157,7 +161,7 @@ class _LogFile:
 
     def __enter__(self) -> None:
         if self.handler is not None:
-            self.handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+            self.handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s"))
             logging.getLogger("iecl").addHandler(self.handler)
 
     def __exit__(self, *_: object) -> None:
