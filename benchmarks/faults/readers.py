@@ -353,6 +353,7 @@ HOSTILE_SETTINGS: dict[str, Callable[[str], str]] = {
     "mean is empty": _with("data.mean", "[]"),
     "mean of 100,000 numbers": _with("data.mean", "[" + "1," * 100_000 + "]"),
     "image_size = 0": _with("data.image_size", "0"),
+    "policy = auto": _with("views.policy", '"auto"'),
     "backbone = auto": _with("backbone.name", '"auto"'),
     "not UTF-8": lambda text: text.replace("moco-v2", "moco-v\udcff2"),
     "UTF-16": lambda text: text.encode("utf-16").decode("latin-1"),

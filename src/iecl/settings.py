@@ -40,6 +40,9 @@ def setting(
     `flag` is its flag, if it has one. `needs` names the setting (`section.key`) that must not be `none` for this one to
     have an effect. A whole number without `high` is at most `MOST`.
     """
+    first = default[0] if isinstance(default, tuple) and default else default
+    if high is None and type(first) is int:
+        high = MOST
     rules = {"low": low, "high": high, "above": above, "choices": tuple(choices) if choices else None}
     return field(default=default, metadata={"doc": doc, "flag": flag, "needs": needs, **rules})
 
@@ -108,8 +111,6 @@ def _check_range(value: Any, declared: Field[Any], name: str, origin: str) -> No
             raise UserError(f"{name} is {item}, it must be finite", where=origin, do=_default(declared))
         for rule, holds, words in (("low", ge, "at least"), ("high", le, "at most"), ("above", gt, "above")):
             bound = rules.get(rule)
-            if bound is None and rule == "high" and isinstance(item, int):
-                bound = MOST
             if bound is not None and not holds(item, bound):
                 raise UserError(f"{name} is {item}, it must be {words} {bound:,}", where=origin, do=_default(declared))
 

@@ -136,5 +136,10 @@ def test_a_forecast_that_cannot_be_read_loses_no_run(content: str, run: Path, tm
     from iecl.training.planning import held_against
 
     (tmp_path / "plan.json").write_text(content)
+    if content == "{":  # the whole way, once
+        outcome = call("pretrain", "--recipe", str(run), "--out", str(tmp_path), "--epochs", "1")
+        assert outcome.code == 0
+        assert "what was planned cannot be compared" in outcome.said
+        assert json.loads((tmp_path / "summary.json").read_text())["finished"]
     with pytest.raises(UserError, match=r"plan\.json is damaged"):
         held_against(RunDirectory(tmp_path), read_plan(RunDirectory(run)), {}, 1.0)

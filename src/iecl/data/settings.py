@@ -8,9 +8,6 @@ from iecl.settings import setting
 LEAST_SIDE = 8
 """Networks that halve a picture three times have nothing left below this."""
 
-LARGEST_SIDE = 1024
-"""Pixels on a side of a view: many times what any network is trained with."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
@@ -22,7 +19,7 @@ class DataSettings:
     labels: str = setting(
         "auto", "class folders as labels: auto decides from the layout", choices=("auto", "folders", "none")
     )
-    image_size: int = setting(0, "side of a view in pixels; 0: chosen from the pictures", low=0, high=LARGEST_SIDE)
+    image_size: int = setting(0, "side of a view in pixels; 0: chosen from the pictures", low=0, high=1024)
     canvas: int = setting(0, "side of the square on which decoded pictures are kept; 0: chosen", low=0, high=2048)
     mean: tuple[float, ...] = setting(
         (), "mean of each channel on the scale 0 to 1; empty: of the data set, or ImageNet's"

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from iecl.backbones.making import make_backbone, stem_of, width_of
 from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
-from iecl.data.settings import LARGEST_SIDE
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation.foreign import RANDOM, backbone_from_file, random_backbone, usual_size
 from iecl.parts.spectral_norm import fold, normalise_convolutions, sizes_in
@@ -23,6 +22,8 @@ from iecl.training.plan import Plan, read_plan
 CHECKPOINTS = ("final", "last", "best")
 ENCODER_PREFIXES = ("host.backbone.", "backbone.")
 """Where a method's state keeps its encoder: inside the IE-CL objective, or by itself."""
+LARGEST_SIDE = 4096
+"""Pixels on a side of a view that a file may ask for: a damaged one may ask for any."""
 
 
 @dataclass(frozen=True)

@@ -29,5 +29,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of metrics.jsonl: a step, and numbers by name. A last line that a crash cut short is left out."""
     for where, line in read_lines(path):
         row = parse_json(line, where)
-        check(row, where, needed={"step": int}, known=dict.fromkeys(row, float))
-        yield {name: number(value) for name, value in row.items()}
+        if type(row.get("step")) is not int or not all(type(value) in (int, float) for value in row.values()):
+            check(row, where, needed={"step": int}, known=dict.fromkeys(row, float))
+            row = {name: number(value) for name, value in row.items()}
+        yield row

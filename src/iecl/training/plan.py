@@ -87,19 +87,24 @@ def read_plan(run: RunDirectory) -> Plan:
     Raises:
         UserError: its settings.toml cannot be read, or somebody took a choice out of it.
     """
-    plan = plan_from_values(read_toml(run.settings))
-    data = plan.data
-    chosen = {
-        "data.image_size": data.image_size,
-        "data.canvas": data.canvas,
-        "data.mean": data.mean,
-        "data.std": data.std,
+    where = str(run.settings)
+    plan = plan_from_values(read_toml(run.settings), where)
+    data, saib = plan.data, plan.saib
+    is_said = {
+        "data.image_size": data.image_size > 0,
+        "data.canvas": data.canvas > 0,
+        "data.mean": bool(data.mean),
+        "data.std": bool(data.std),
+        "data.workers": data.workers >= 0,
+        "views.policy": plan.views.policy != "auto",
+        "backbone.name": plan.backbone.name != "auto",
+        "saib.form": saib.form != "auto",
+        "saib.patch": saib.form == "none" or saib.patch > 0,
     }
-    chosen |= {"backbone.name": plan.backbone.name != "auto", "saib.form": plan.saib.form != "auto"}
-    open_ = [name for name, value in chosen.items() if not value]
-    if open_:
-        what = f"{run.settings} is not the record of a run: it does not say {', '.join(open_)}"
-        raise UserError(what, where=str(run.settings), do="restore it, or use it as a recipe: --recipe")
+    if not all(is_said.values()):
+        missing = ", ".join(name for name, said in is_said.items() if not said)
+        do = "restore it, or use it as a recipe: --recipe"
+        raise UserError(f"settings.toml is not the record of a run: it does not say {missing}", where=where, do=do)
     return plan
 
 
@@ -128,13 +133,13 @@ def make_plan(
     return plan_from_values(merge({"method": {"name": method}}, values))
 
 
-def plan_from_values(values: Mapping[str, Any]) -> Plan:
-    """A plan from plain tables, as a settings.toml holds them."""
-    _sections(values, "settings")
-    built: dict[str, Any] = {name: build(cls, values.get(name, {}), name) for name, cls in SECTIONS.items()}
+def plan_from_values(values: Mapping[str, Any], origin: str = "") -> Plan:
+    """A plan from plain tables, as a settings.toml holds them; `origin` is the file that they are from, if any."""
+    _sections(values, origin or "settings")
+    built: dict[str, Any] = {name: build(cls, values.get(name, {}), name, origin) for name, cls in SECTIONS.items()}
     if "name" not in values.get("method", {}):
-        raise UserError("which method? there is no method.name", where="[method]", do="see: iecl list methods")
-    resolve(values["method"]["name"], METHODS, "method", "method.name")
+        raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
+    resolve(values["method"]["name"], METHODS, "method", origin or "method.name")
     return Plan(method=values["method"], **built)
 
 
