@@ -79,7 +79,7 @@ def range_of(rules: Mapping[str, Any]) -> str:
     if rules.get("choices"):
         return ", ".join(f"`{choice}`" for choice in rules["choices"])
     words = {"low": "at least", "above": "above", "high": "at most"}
-    return ", ".join(f"{word} {rules[rule]:g}" for rule, word in words.items() if rules.get(rule) is not None)
+    return ", ".join(f"{word} {rules[rule]:,}" for rule, word in words.items() if rules.get(rule) is not None)
 
 
 def settings_page() -> str:

@@ -32,6 +32,7 @@ class MadeRun:
             {
                 "method": {"name": method, "hidden": 8, "out": 4, "queue": 8},
                 "data": {"name": data, "image_size": 16, "canvas": 16, "mean": MEAN, "std": STD, "workers": 0},
+                "views": {"policy": "simclr-small"},
                 "backbone": {"name": backbone},
                 "saib": {"form": "none"},
                 "objective": {"encoder": encoder},

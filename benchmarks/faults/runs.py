@@ -87,6 +87,11 @@ class Trial:
         """Wait until the run has a checkpoint and has taken this step."""
         return self.wait_for(lambda: (self.out / "checkpoints/last.ckpt").exists() and self.steps() >= step, process)
 
+    def wait_for_steps(self, count: int, process: "subprocess.Popen[str]") -> bool:
+        """Wait until the run has come this much further."""
+        goal = self.steps() + count
+        return self.wait_for(lambda: self.steps() >= goal, process)
+
     def is_kept(self) -> bool:
         """Whether everything that a run with a checkpoint has is there."""
         names = ("settings.toml", "metrics.jsonl", "log.txt", "checkpoints/last.ckpt", "history.jsonl")
@@ -232,8 +237,7 @@ def second_writer() -> Tally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         resumed = here.start(["pretrain", "--out", str(here.out), "--resume"])  # at once: no lock is left behind
-        before = here.steps()
-        results.append(here.wait_for(lambda: here.steps() > before, resumed))
+        results.append(here.wait_for_steps(1, resumed))
         os.killpg(resumed.pid, signal.SIGKILL)
         resumed.communicate()
     for _ in range(3):
@@ -295,7 +299,7 @@ def _left(session: int) -> list[int]:
 
 
 def killed_rank() -> Tally:
-    """kill -9 of one of two ranks, and of their parent: one line, in the log too, and the run goes on from there."""
+    """One of two ranks, and their parent, are killed with -9: one line, in the log too, and the run goes on from there."""
     results = []
     for whom in (0, 1, "parent"):
         with trial() as here:
@@ -308,8 +312,7 @@ def killed_rank() -> Tally:
                 logged = "was ended by SIGKILL" in (here.out / "log.txt").read_text()
                 results.append(process.returncode == 1 and is_clean(err) and named and logged and here.is_kept())
             resumed = here.start(["pretrain", "--out", str(here.out), "--resume"])
-            before = here.steps()
-            results.append(here.wait_for(lambda: here.steps() > before + 2, resumed) and not _left(process.pid))
+            results.append(here.wait_for_steps(2, resumed) and not _left(process.pid))
             os.killpg(resumed.pid, signal.SIGKILL)
             resumed.communicate()
     return tally(results)

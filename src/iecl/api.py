@@ -40,8 +40,7 @@ class Run:
     @property
     def summary(self) -> dict[str, Any]:
         """The verdict and the last readings; empty while the run is unfinished."""
-        run = RunDirectory(self.path)
-        return run.read_json(run.summary)
+        return RunDirectory(self.path).read_summary()
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

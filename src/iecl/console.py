@@ -1,10 +1,14 @@
-"""What a person sees while something runs: log lines and one line of progress. Nothing else writes to the terminal.
+"""Everything that is printed: results, log lines and one line of progress. Nothing else writes to the terminal.
 
-Everything goes to standard error; standard output is for results. On a terminal the progress line is rewritten in
-place; elsewhere a plain line appears at most every 30 seconds. `NO_COLOR` is honoured.
+Results go to standard output, all else to standard error. On a terminal the progress line is rewritten in place;
+elsewhere a plain line appears at most every 30 seconds. `NO_COLOR` is honoured.
+
+Names and files come from anywhere and may hold what a terminal obeys. All text passes `one_line` here, on its way out.
 """
 
+import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +21,55 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 PLAIN_SECONDS = 30.0
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but tab and newline, line separators, what turns the direction of text, and lone surrogates."""
+
+
+def visible(text: str) -> str:
+    r"""The text with everything that a terminal obeys instead of showing it written as an escape; lines stay lines.
+
+    >>> print(visible("red \x1b[31m, turned \u202e"))
+    red \x1b[31m, turned \u202e
+    """
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    r"""The same on one line: a newline in a name must not look like the end of a line.
+
+    >>> print(one_line("cats\nerror: none"))
+    cats\nerror: none
+    """
+    return visible(text).replace("\n", "\\n")
+
+
+def json_escaped(text: str) -> str:
+    """JSON with the same characters as escapes of JSON: in what `json.dumps` wrote they can only stand within text."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def show(line: str, *, as_result: bool = False) -> None:
+    """Print one line: a result, or something to be told beside it."""
+    file = sys.stdout if as_result else sys.stderr
+    print(_in_letters_of(file, one_line(line)), file=file, flush=not as_result)  # the one place that may
+
+
+def _in_letters_of(file: object, text: str) -> str:
+    """Escapes for letters that a terminal's encoding may not have, in a form that is right in JSON too."""
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
+    return text
+
+
+class LineFormatter(logging.Formatter):
+    """A log record as one line that can be printed, on a terminal now or from a file later."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As any formatter, and then on one line."""
+        return one_line(super().format(record))
 
 
 @cache
@@ -24,18 +77,22 @@ def terminal() -> "Console":
     """The one rich console of this process."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 class TerminalHandler(logging.Handler):
     """Prints log lines above a running progress line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(LineFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line; warnings stand out, and what is meant for the log file alone is left out."""
         if getattr(record, "in_file_only", False):
             return
         style = "yellow" if record.levelno >= logging.WARNING else None
-        terminal().print(self.format(record), style=style, markup=False)
+        terminal().print(_in_letters_of(terminal(), self.format(record)), style=style, markup=False)
 
 
 @contextmanager
@@ -78,7 +135,7 @@ class ProgressLine:
         if not terminal().is_terminal:
             if now - self._shown_at >= PLAIN_SECONDS:
                 self._shown_at = now
-                print(text, file=sys.stderr, flush=True)  # noqa: T201  # the one place that may print
+                show(text)
             return
         if self._live is None:
             from rich.live import Live
@@ -89,7 +146,7 @@ class ProgressLine:
             from rich.text import Text
 
             self._shown_at = now
-            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"))
+            self._live.update(Text(_in_letters_of(terminal(), one_line(text)), no_wrap=True, overflow="ellipsis"))
 
     def count(self, what: str) -> "Counter":
         """A callable (done, total) that shows how many of `what` are done."""
@@ -121,6 +178,7 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     | 1    | 0.001 |
     | 100  | 0     |
     """
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     lines = [head, ["-" * width for width in widths], *rows]
     padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)

@@ -17,8 +17,7 @@ from iecl.runs.checkpoint import latest_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import save_weights
 from iecl.schedule import Clock, Ramp, warm_cosine
-from iecl.settings import read_toml
-from iecl.training.plan import Plan, plan_from_values
+from iecl.training.plan import Plan, read_plan
 
 POINTS = 6
 """Moments of the new schedule at which both curves are shown."""
@@ -37,12 +36,14 @@ def longer(parent: RunDirectory, epochs: int) -> tuple[Plan, dict[str, Any]]:
     Raises:
         UserError: the parent has no checkpoint, or has already come as far.
     """
-    plan, state = plan_from_values(read_toml(parent.settings)), latest_checkpoint(parent.checkpoints)
+    plan, state = read_plan(parent), latest_checkpoint(parent.checkpoints)
     if state is None:
         raise UserError(f"{parent.path} has no checkpoint to go on from", where="RUN", do="resume it, or start anew")
     if "steps" not in state:
         raise UserError(f"the checkpoint in {parent.path} is of an older version", where="RUN", do="use --from")
     per_epoch = state["steps"] // plan.training.epochs
+    if per_epoch < 1:
+        raise UserError(f"the checkpoint in {parent.path} is not of these settings", where=str(parent.settings))
     if epochs * per_epoch <= state["step"]:
         done = state["step"] / per_epoch
         raise UserError(f"{parent.path} has done {done:g} epochs already", where="--epochs", do="give a larger number")
@@ -67,7 +68,7 @@ def copy_state(parent: RunDirectory, run: RunDirectory) -> None:
 
 def curves(parent: RunDirectory, new: Plan) -> str:
     """Old and new learning rate, and every value of the method that changes over a run, at some of its moments."""
-    old, state = plan_from_values(read_toml(parent.settings)), latest_checkpoint(parent.checkpoints)
+    old, state = read_plan(parent), latest_checkpoint(parent.checkpoints)
     assert state is not None  # `longer` has looked
     per_epoch, now = state["steps"] // old.training.epochs, int(state["step"])
     end = per_epoch * new.training.epochs

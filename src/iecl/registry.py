@@ -23,8 +23,8 @@ class Entry:
         return getattr(import_module(module), name)
 
 
-def resolve(name: str, table: Mapping[str, Entry], kind: str, where: str) -> Entry:
+def resolve(name: object, table: Mapping[str, Entry], kind: str, where: str) -> Entry:
     """The row called `name`, or an error that offers the nearest one."""
-    if name not in table:
-        raise UserError(f"no {kind} is called {name!r}", where=where, do=did_you_mean(name, table))
+    if not isinstance(name, str) or name not in table:  # a file may give anything for a name
+        raise UserError(f"no {kind} is called {name!r}", where=where, do=did_you_mean(str(name), table))
     return table[name]

@@ -4,7 +4,6 @@
 """
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from operator import ge, gt, le
@@ -13,9 +12,14 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from iecl.errors import UserError, did_you_mean
+from iecl.reading import LARGEST, MOST_TOML, parse_toml, read_text
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
+MOST = 1_000_000
+"""The upper limit of a whole number that declares none: no run needs more, and a typing error may ask for years."""
+LONGEST, MOST_ITEMS = 4096, 1000
+"""Letters of a text, which may be a path, and values of a list."""
 WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a list in brackets"}
 """Types as a message calls them."""
 
@@ -34,8 +38,11 @@ def setting(
     """Declare a setting: its default, its meaning in one line, the values it may take.
 
     `flag` is its flag, if it has one. `needs` names the setting (`section.key`) that must not be `none` for this one to
-    have an effect.
+    have an effect. A whole number without `high` is at most `MOST`.
     """
+    first = default[0] if isinstance(default, tuple) and default else default
+    if high is None and type(first) is int:
+        high = MOST
     rules = {"low": low, "high": high, "above": above, "choices": tuple(choices) if choices else None}
     return field(default=default, metadata={"doc": doc, "flag": flag, "needs": needs, **rules})
 
@@ -61,6 +68,10 @@ def build(cls: type[T], values: Values, section: str, origin: str = "") -> T:
 
 
 def _convert(value: Any, kind: Any, name: str, origin: str) -> Any:
+    if isinstance(value, int) and abs(value) > LARGEST:  # too large to be printed, perhaps
+        raise UserError(f"{name} is a number of more than 18 digits", where=origin)
+    if isinstance(value, str) and len(value) > LONGEST:
+        raise UserError(f"{name} has {len(value):,} letters, it may have {LONGEST:,}", where=origin)
     if isinstance(kind, UnionType):  # `float | Ramp`: the dataclass when a table was given
         tables = [k for k in get_args(kind) if is_dataclass(k)]
         plain = next(k for k in get_args(kind) if not is_dataclass(k))
@@ -73,6 +84,8 @@ def _convert(value: Any, kind: Any, name: str, origin: str) -> Any:
         if hasattr(kind, "constant") and isinstance(value, int | float) and not isinstance(value, bool):
             return kind.constant(float(value))  # a Ramp may be written as one number
     elif get_origin(kind) is tuple and isinstance(value, list | tuple):
+        if len(value) > MOST_ITEMS:
+            raise UserError(f"{name} has {len(value):,} values, it may have {MOST_ITEMS:,}", where=origin)
         (inner, *_) = get_args(kind)
         return tuple(_convert(item, inner, name, origin) for item in value)
     elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -99,7 +112,7 @@ def _check_range(value: Any, declared: Field[Any], name: str, origin: str) -> No
         for rule, holds, words in (("low", ge, "at least"), ("high", le, "at most"), ("above", gt, "above")):
             bound = rules.get(rule)
             if bound is not None and not holds(item, bound):
-                raise UserError(f"{name} is {item}, it must be {words} {bound:g}", where=origin, do=_default(declared))
+                raise UserError(f"{name} is {item}, it must be {words} {bound:,}", where=origin, do=_default(declared))
 
 
 def _default(declared: Field[Any]) -> str:
@@ -139,8 +152,8 @@ def parse_assignment(text: str) -> dict[str, Any]:
     if not equals or not all(keys) or not raw.strip():
         raise UserError(f"cannot read {text!r}", where="--set", do="write section.key=value, as in training.epochs=100")
     try:
-        value: Any = tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+        value: Any = parse_toml(f"value = {raw}", "--set")["value"]
+    except UserError:
         value = raw.strip()
     for key in reversed(keys):
         value = {key: value}
@@ -150,12 +163,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file, or a `UserError` that gives the place of the mistake."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise UserError(f"{path} is not valid TOML: {problem}", where=str(path)) from problem
-    except OSError as problem:
-        raise UserError(f"cannot read {path}: {problem.strerror}", where=str(path)) from problem
+    return parse_toml(read_text(path, MOST_TOML), str(path))
 
 
 def to_toml(sections: Mapping[str, Any], header: str, names: Mapping[str, str] | None = None) -> str:

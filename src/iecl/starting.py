@@ -70,7 +70,7 @@ def resume(asked: Asked, quiet: bool) -> Path:
     _announce_torch()
     plan, changed = settings_to_resume(run, asked.method, asked.given, asked.sets)
     log.info("resuming %s", run.path)
-    if run.read_json(run.summary).get("finished"):
+    if run.read_summary().get("finished"):
         log.info("%s is finished already", run.path)
         return run.path
     origin = {"kind": "resume"} | ({"changed": changed} if changed else {})
@@ -82,7 +82,8 @@ def extend(parent: RunDirectory, epochs: int, out: str | Path, *, overwrite: boo
     from iecl.continuing import copy_state, curves, longer
 
     plan, origin = longer(parent, epochs)
-    log.info("the schedule of %s, old and new:\n%s", parent.path, curves(parent, plan))
+    for line in (f"the schedule of {parent.path}, old and new:", *curves(parent, plan).split("\n")):
+        log.info("%s", line)
 
     def prepare(claimed: Claim) -> Mapping[str, Any]:
         copy_state(parent, claimed.run)

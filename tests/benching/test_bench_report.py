@@ -9,6 +9,7 @@ import pytest
 from iecl.benching import report
 from iecl.benching.report import is_reached, machine_name, write_page, write_result
 from iecl.benching.turns import summary
+from iecl.errors import UserError
 
 
 def row(value: float, goal: str = "") -> dict[str, object]:
@@ -94,3 +95,11 @@ def test_the_page_shows_results_that_were_written_before_there_were_peers(tmp_pa
     del found["peers"]
     path.write_text(json.dumps(found), encoding="utf-8")
     assert "help" in write_page(tmp_path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"question": 3}', '{"question": "x", "results": 3}'])
+def test_a_file_that_is_no_result_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "here.json").write_text(content)
+    with pytest.raises(UserError, match=r"here\.json is (damaged|no result of iecl bench)"):
+        write_page(tmp_path)

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from iecl.data.resolve import resolve_data
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
-from iecl.training.plan import make_plan
+from iecl.training.plan import make_plan, with_data
 from iecl.training.resuming import settings_to_resume
 
 
 def run_of(tmp_path: Path, *sets: str) -> RunDirectory:
     run = RunDirectory.fresh(tmp_path / "run")
-    run.settings.write_text(make_plan(flags={"data": {"name": "shapes"}}, sets=sets).to_toml("made for a test"))
+    plan = make_plan(flags={"data": {"name": "shapes"}}, sets=sets)
+    run.settings.write_text(with_data(plan, resolve_data(plan.data)).to_toml("made for a test"))
     return run
 
 

@@ -1,6 +1,5 @@
 """What was found, as files: one JSON for each question with every raw value, and one page made from all of them."""
 
-import json
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from iecl.benching import QUESTIONS
-from iecl.console import plain_table
+from iecl.console import plain_table, visible
+from iecl.errors import UserError
+from iecl.reading import read_json
 from iecl.runs.directory import strict_json, write_atomically
 from iecl.runs.environment import describe_environment
 
@@ -131,11 +132,19 @@ def _section(name: str, found: Mapping[str, Any]) -> str:
     return "\n\n".join([*parts, made_on(found)])
 
 
+def _section_of(path: Path) -> str:
+    found = read_json(path)
+    try:
+        return visible(_section(path.parent.name, found))
+    except (LookupError, TypeError, ValueError, AttributeError) as problem:
+        raise UserError(f"{path} is no result of iecl bench", where=str(path), do="remove it") from problem
+
+
 def write_page(out: Path) -> Path:
     """Make OUT/bench.md anew from every result of a known question in the folder."""
     files = [path for name in QUESTIONS for path in sorted((out / name).glob("*.json"))]
     parts = ["# How fast is it here?", INTRODUCTION]
-    parts += [_section(path.parent.name, json.loads(path.read_text(encoding="utf-8"))) for path in files]
+    parts += [_section_of(path) for path in files]
     page = out / PAGE
     write_atomically(page, "\n\n".join(parts) + "\n")
     return page

@@ -31,6 +31,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     options = {"data": args.data, "quick": args.quick, "rounds": args.rounds, "quiet": args.quiet}
     made = bench(args.questions, args.out, **options)
     for name, found in made["questions"].items():
-        say(args, f"{name}: {QUESTIONS[name].summary}", results_table(found["results"]))
+        say(args, f"{name}: {QUESTIONS[name].summary}", *results_table(found["results"]).split("\n"))
     say(args, f"all results of {args.out}: {made['page']}")
     return made

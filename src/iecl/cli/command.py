@@ -3,10 +3,12 @@
 import argparse
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
+from iecl.console import one_line, show
 from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
 from iecl.runs.directory import strict_json
 
@@ -29,6 +31,8 @@ VERBS = {
     "bench": "measure how fast this machine trains, beside other libraries where they are installed",
 }
 DONE, FAILED, WRONG_USE = 0, 1, 2
+LONGEST = 4000
+"""Letters of an error: what a message quotes may be as long as a file."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,28 +46,34 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code: 0 done, 1 the work failed, 2 wrong use, 128 + n stopped by signal n."""
     words = list(sys.argv[1:] if argv is None else argv)
-    is_debugging = "--debug" in words
     try:
         return _dispatch(words)
+    except Interrupted as problem:  # nothing went wrong
+        return _ended(problem, 128 + problem.signal, words)
     except UserError as problem:
-        if is_debugging:
-            raise
-        if isinstance(problem, Interrupted):  # nothing went wrong
-            print(problem, file=sys.stderr)
-            code = 128 + problem.signal
-        else:
-            print(f"error: {problem}", file=sys.stderr)
-            code = FAILED if isinstance(problem, TrainingError) else WRONG_USE
-        if "--json" in words:
-            told = {"error": problem.what, "where": problem.where, "do": problem.do, "code": code}
-            print(strict_json(told))
-        return code
+        return _ended(problem, FAILED if isinstance(problem, TrainingError) else WRONG_USE, words)
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
+        show("error: interrupted")
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         sys.stderr.close()
         return DONE
+    except OSError as problem:  # no room, no permission, too long a name: the system has said what is wrong
+        where = str(problem.filename or "")
+        return _ended(UserError((problem.strerror or str(problem)).lower(), where=where), FAILED, words)
+
+
+def _ended(problem: UserError, code: int, words: list[str]) -> int:
+    """Say why a command ended before its time: for people on one line, for programs as JSON."""
+    if "--debug" in words:
+        for line in traceback.format_exc().rstrip().split("\n"):
+            show(f"  {line}")  # indented: a message may have lines of its own
+    said = one_line(f"{'' if isinstance(problem, Interrupted) else 'error: '}{problem}")
+    show(said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}")
+    if "--json" in words:
+        told = {"error": problem.what, "where": problem.where, "do": problem.do, "code": code}
+        show(strict_json(told), as_result=True)
+    return code
 
 
 def _dispatch(words: list[str]) -> int:
@@ -95,11 +105,11 @@ def _dispatch(words: list[str]) -> int:
         raise UserError(f"{chosen.prog} does not know {extra[0]!r}", do=do)
     result: dict[str, Any] = import_module(f"iecl.cli.{args.verb}").run(args)
     if args.json:
-        print(strict_json(result))
+        show(strict_json(result), as_result=True)
     return DONE
 
 
 def say(args: argparse.Namespace, *lines: str) -> None:
-    """Print lines for a person: on standard output, unless that is kept for JSON."""
+    """Print lines for a person: on standard output, unless that is kept for JSON. A text is given line by line."""
     for line in lines:
-        print(line, file=sys.stderr if args.json else sys.stdout)
+        show(line, as_result=not args.json)

@@ -17,5 +17,5 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from iecl.comparing.tables import compare
 
     made = compare(args.results, args.evaluation)
-    say(args, made.pop("text"))
+    say(args, *made.pop("text").split("\n"))
     return made

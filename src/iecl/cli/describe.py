@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
+from iecl.comparing.results import read_result, result_files
 from iecl.data.settings import LEAST_SIDE
 from iecl.errors import UserError, did_you_mean
 from iecl.methods import HOSTS, METHODS
+from iecl.reading import MOST_TOML, check, parse_toml, read_text
 from iecl.recipes import list_recipes
 from iecl.runs.directory import RunDirectory
-from iecl.settings import as_values, read_toml, shown
+from iecl.settings import as_values, shown
 
 if TYPE_CHECKING:
     from iecl.training.costing import Cost
@@ -59,21 +61,27 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, Any]:
-    settings, summary = read_toml(found.settings), found.read_json(found.summary)
-    rows = list(found.read_metrics())
-    files = sorted(file for file in found.evaluations.glob("*.json") if file.name != "card.json")
-    results = [found.read_json(file) for file in files]
-    state = "finished" if summary.get("finished") else f"unfinished, at step {rows[-1]['step'] if rows else 0}"
+    text = read_text(found.settings, MOST_TOML)
+    settings, summary = parse_toml(text, str(found.settings)), found.read_summary()
+    for section in ("method", "data"):
+        check(settings, str(found.settings), needed={section: dict})
+        check(settings[section], f"[{section}] of {found.settings}", needed={"name": str})
+    step = 0
+    for row in found.read_metrics():  # millions of rows, perhaps
+        step = row["step"]
+    results = [read_result(file) for file in result_files(found)]
+    state = "finished" if summary.get("finished") else f"unfinished, at step {step}"
     say(args, f"{found.path}: {settings['method']['name']} on {settings['data']['name']}, {state}")
     if "verdict" in summary:
-        say(args, f"verdict: {summary['verdict']}: {'; '.join(summary['reasons'])}")
+        say(args, f"verdict: {summary['verdict']}: {'; '.join(summary.get('reasons', []))}")
     for result in results:
+        number = result["numbers"][0]
         say(
             args,
-            f"{result['evaluation']} {result['numbers'][0].replace('top1', 'top-1')} "
-            f"{100 * result[result['numbers'][0]]:.2f} % ({result['protocol_id']}, {result['data']})",
+            f"{result['evaluation']} {number.replace('top1', 'top-1')} {100 * result[number]:.2f} % "
+            f"({result['protocol_id']}, {result['data']})",
         )
-    say(args, "", found.settings.read_text(encoding="utf-8").rstrip())
+    say(args, "", *text.rstrip().split("\n"))
     return {"run": str(found.path), "settings": settings, "summary": summary, "evaluations": results}
 
 
@@ -82,7 +90,7 @@ def _describe_recipe(args: argparse.Namespace) -> dict[str, Any]:
     from iecl.training.plan import make_plan
 
     plan = make_plan(recipe=args.name, flags=EXAMPLE)
-    say(args, plan.to_toml(f"recipe {args.name}; data is an example").rstrip())
+    say(args, *plan.to_toml(f"recipe {args.name}; data is an example").rstrip().split("\n"))
     return {"recipe": args.name, "settings": plan.values()}
 
 

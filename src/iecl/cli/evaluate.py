@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from iecl.evaluation.card import compared
 
     whole = [each for result in results for each in result.get("results", [result])]
-    say(args, compared(whole))
+    say(args, *compared(whole).split("\n"))
     return {"evaluation": args.evaluation, "results": results}
 
 
@@ -71,7 +71,7 @@ def _one(args: argparse.Namespace, model: str, options: dict[str, Any]) -> dict[
         card = api.evaluate_all(model, args.data, voc=args.voc, only=args.only, options=_by_name(options), **given)
         from iecl.evaluation.card import numbers
 
-        say(args, numbers(card["results"]), f"card: {card['file']}")
+        say(args, *numbers(card["results"]).split("\n"), f"card: {card['file']}")
         return card
     if args.voc or args.only:
         raise UserError("--voc and --only belong to all", where=f"iecl evaluate {args.evaluation}", do="use --data")

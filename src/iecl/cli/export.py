@@ -36,5 +36,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         overwrite=args.overwrite,
         **foreign(args),
     )
-    say(args, f"read: {result['weights']}", f"{result['path']}: {result['proof']}", "load it with:", result["snippet"])
+    say(args, f"read: {result['weights']}", f"{result['path']}: {result['proof']}", "load it with:")
+    say(args, *result["snippet"].split("\n"))
     return result

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     asked = {name: getattr(args, name) for name in ("images", "checkpoint", "out", "quiet")}
     result = api.inspect(args.model, args.data, **asked, **foreign(args))
     say(args, f"weights: {result['weights']}", "")
-    say(args, plain_table(HEAD, [_row(stage) for stage in result["layers"]]), "")
+    say(args, *plain_table(HEAD, [_row(stage) for stage in result["layers"]]).split("\n"), "")
     say(args, *result["findings"], f"verdict of the run: {result['verdict']}", f"written: {', '.join(result['files'])}")
     return result
 

@@ -85,7 +85,11 @@ def closing(args: argparse.Namespace, made: "Run") -> dict[str, Any]:
         return {"run": str(made.path)}
     summary = made.summary
     knn = summary.get("last", {}).get("knn")
-    say(args, f"verdict: {summary['verdict']}" + (f", online kNN {100 * knn:.1f} %" if knn is not None else ""))
+    say(
+        args,
+        f"verdict: {summary.get('verdict', 'not known')}"
+        + (f", online kNN {100 * knn:.1f} %" if knn is not None else ""),
+    )
     labelled = f"next: iecl evaluate knn {made.path}"
     unlabelled = f"next: iecl embed {made.path} --data FOLDER --out features.npz"
     say(args, f"run directory: {made.path}", unlabelled if knn is None else labelled)

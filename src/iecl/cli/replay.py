@@ -26,7 +26,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             f"{layer[f'{what}_not_finite']:,} {what}" for what in ("output", "gradient") if layer[f"{what}_not_finite"]
         ]
         rows.append([layer["layer"], *(f"{layer[name]:.3g}" for name in COLUMNS), ", ".join(bad)])
-    say(args, plain_table(["layer", *(name.replace("_", " ") for name in COLUMNS), "not finite"], rows))
+    table = plain_table(["layer", *(name.replace("_", " ") for name in COLUMNS), "not finite"], rows)
+    say(args, *table.split("\n"))
     losses = {name: value for name, value in result["losses"].items() if name.startswith("loss")}
     say(
         args, f"step {result['step']:,}, from {result['from']}: " + ", ".join(f"{k} {v:.4g}" for k, v in losses.items())

@@ -1,9 +1,10 @@
 """Results of evaluations as a comparison needs them: from run directories, from files, or by hand."""
 
-import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from string import hexdigits
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,13 @@ import numpy.typing as npt
 
 from iecl.comparing.protocols import FREE, deciding, protocol_hash, version_of
 from iecl.errors import UserError
+from iecl.reading import fault, number, read_json
 from iecl.runs.directory import RunDirectory
+
+NEEDED: dict[str, Any] = {"evaluation": str, "numbers": list[str], "protocol": dict, "data": str}
+NEEDED |= {"n_train": int, "n_test": int}
+KNOWN: dict[str, Any] = {"protocol_id": str, "by_seed": dict[str, list[float]], "hits": str}
+"""Kinds of what is used of a result."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ def read_results(item: str) -> Iterator[Result]:
     path = Path(item)
     if path.is_dir():
         run = RunDirectory.existing(path)
-        files = sorted(file for file in run.evaluations.glob("*.json") if file.name != "card.json")
+        files = result_files(run)
         if not files:
             raise UserError(f"{path} has no evaluation", where=item, do=f"run: iecl evaluate knn {path}")
         results = [_from_json(file, path.name) for file in files]
@@ -62,26 +69,59 @@ def read_results(item: str) -> Iterator[Result]:
         raise UserError(f"there is no run, no result and no number {item}", do="a number is written LABEL=PERCENT")
 
 
-def _from_json(file: Path, label: str) -> Result:
+def result_files(run: RunDirectory) -> list[Path]:
+    """The results of a run, without the card that shows them together."""
+    return sorted(file for file in run.evaluations.glob("*.json") if file.name != "card.json")
+
+
+def read_result(file: Path) -> dict[str, Any]:
+    """A file that `iecl evaluate` wrote, with everything in it that is used here.
+
+    Raises:
+        UserError: it is damaged, or something else.
+    """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        name = found["numbers"][0]
-        spoken = found.get("protocol_id", found["evaluation"])
-        whole = found["protocol"] | {"data": found["data"], "n_train": found["n_train"], "version": version_of(spoken)}
-        return Result(
-            label=label,
-            evaluation=found["evaluation"],
-            number=name,
-            value=float(found[name]),
-            n_test=int(found["n_test"]),
-            protocol=deciding(whole),
-            by_seed=tuple(found.get("by_seed", {}).get(name, ())),
-            hits=unpacked(found["hits"], found["n_test"]) if "hits" in found else None,
-            free={key: whole[key] for key in FREE if key in whole},
-            protocol_hash=protocol_hash(spoken, found["protocol"]),
-        )
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as problem:
-        raise UserError(f"{file} is no result of iecl evaluate: {problem!r}", where=str(file)) from problem
+        found = read_json(file)
+        why = fault(found, needed=NEEDED, known=KNOWN) or _fault_of_numbers(found)
+    except UserError as problem:
+        why = problem.what
+    if why:
+        raise UserError(f"{file} is no result of iecl evaluate: {why}", where=str(file))
+    name = found["numbers"][0]
+    return {"protocol_id": found["evaluation"], **found, name: number(found[name])}
+
+
+def _fault_of_numbers(found: Mapping[str, Any]) -> str:
+    """What is wrong with the first number of a result and with what it was counted from; empty: nothing."""
+    if not found["numbers"]:
+        return "it has no number"
+    name, hits, n_test = found["numbers"][0], found.get("hits"), found["n_test"]
+    if fault(found, needed={name: float}):
+        return fault(found, needed={name: float})
+    shares = [number(share) for share in (found[name], *found.get("by_seed", {}).get(name, []))]
+    if not all(math.isnan(share) or 0 <= share <= 1 for share in shares):
+        return f"{name} is not a share, from 0 to 1"
+    if n_test < 0 or (hits is not None and (len(hits) != 2 * -(-n_test // 8) or not set(hits) <= set(hexdigits))):
+        return "its hits are not those of n_test images"
+    return ""
+
+
+def _from_json(file: Path, label: str) -> Result:
+    found = read_result(file)
+    name, spoken = found["numbers"][0], found["protocol_id"]
+    whole = found["protocol"] | {"data": found["data"], "n_train": found["n_train"], "version": version_of(spoken)}
+    return Result(
+        label=label,
+        evaluation=found["evaluation"],
+        number=name,
+        value=found[name],
+        n_test=found["n_test"],
+        protocol=deciding(whole),
+        by_seed=tuple(map(number, found.get("by_seed", {}).get(name, ()))),
+        hits=unpacked(found["hits"], found["n_test"]) if "hits" in found else None,
+        free={key: whole[key] for key in FREE if key in whole},
+        protocol_hash=protocol_hash(spoken, found["protocol"]),
+    )
 
 
 def _by_hand(item: str) -> Result:

@@ -5,7 +5,7 @@ from typing import Any
 
 from iecl.comparing.differences import difference, interval, unlike
 from iecl.comparing.results import Result, read_results
-from iecl.console import plain_table
+from iecl.console import one_line, plain_table
 from iecl.errors import UserError
 
 
@@ -77,9 +77,10 @@ def _pair(first: Result, second: Result) -> dict[str, Any]:
     """What may be said of two numbers."""
     reasons, who = unlike(first, second), {"first": first.label, "second": second.label}
     apart = 100 * (second.value - first.value)
-    head = f"{second.label} against {first.label}, {second.evaluation or first.evaluation}: {apart:+.2f} points"
+    head = one_line(f"{second.label} against {first.label}, {second.evaluation or first.evaluation}")
+    head += f": {apart:+.2f} points"
     if reasons:
-        words = f"{head}; NOT COMPARABLE:" + "".join(f"\n  - {reason}" for reason in reasons)
+        words = f"{head}; NOT COMPARABLE:" + "".join(f"\n  - {one_line(reason)}" for reason in reasons)
         return {
             "first": first.label,
             "second": second.label,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from iecl.reading import LARGEST
 from iecl.settings import setting
 
 LEAST_SIDE = 8
@@ -25,10 +26,12 @@ class DataSettings:
     )
     std: tuple[float, ...] = setting((), "deviation of each channel on the scale 0 to 1; empty: as for mean", above=0)
     resident_megabytes: int = setting(
-        4096, "decode once and keep in memory up to this size; 0: decode each epoch", low=0
+        4096, "decode once and keep in memory up to this size; 0: decode each epoch", low=0, high=LARGEST
     )
     workers: int = setting(-1, "processes that decode; -1: one for each core, at most 8", low=-1, high=256)
-    max_pixels: int = setting(100_000_000, "a picture with more pixels than this is skipped, not decoded", low=1)
+    max_pixels: int = setting(
+        100_000_000, "a picture with more pixels than this is skipped, not decoded", low=1, high=LARGEST
+    )
 
     def __post_init__(self) -> None:
         if 0 < self.image_size < LEAST_SIDE:

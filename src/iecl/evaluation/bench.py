@@ -23,8 +23,7 @@ from iecl.evaluation.features import Features, extract, extract_crops, no_labels
 from iecl.evaluation.foreign import RANDOM
 from iecl.evaluation.model import LoadedModel
 from iecl.runs.directory import RunDirectory
-from iecl.settings import read_toml
-from iecl.training.plan import plan_from_values
+from iecl.training.plan import read_plan
 from iecl.views.making import make_plain
 from iecl.views.policies import SMALL, plain_share
 
@@ -65,7 +64,7 @@ class Bench:
     def data(self) -> DataSettings:
         """Which pictures to read: those named, or those of the run, for views of the model's size."""
         is_run = Path(self.target).is_dir()
-        trained_on = plan_from_values(read_toml(RunDirectory(self.target).settings)).data if is_run else DataSettings()
+        trained_on = read_plan(RunDirectory(self.target)).data if is_run else DataSettings()
         if self.given is not None:
             # The same folder of named sets, the same limits; everything that depends on the pictures is chosen anew.
             chosen = replace(trained_on, name=self.given, labels="auto", canvas=0, mean=(), std=())

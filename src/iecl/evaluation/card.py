@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iecl.console import ProgressLine, plain_table
+from iecl.console import ProgressLine, one_line, plain_table
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.bench import Bench
@@ -98,12 +98,12 @@ def _folder(target: Path | str, out: Path | str | None) -> Path:
 def markdown(card: Mapping[str, Any]) -> str:
     """The card for people: a table of numbers, then what each was measured with."""
     parts = [f"# Evaluation of {card['model']}", f"{card['backbone']}; weights: {card['weights']}", ""]
-    parts += [numbers(card["results"]), ""]
+    parts += [*numbers(card["results"]).split("\n"), ""]
     for result in card["results"]:
         parts += [f"## {result['evaluation']}", "", _spoken(result), ""]
         parts += [f"- {name.replace('_', ' ')}: {_words(value)}" for name, value in result["protocol"].items()]
         parts.append("")
-    return "\n".join(parts)
+    return "\n".join(map(one_line, parts))
 
 
 def _spoken(result: Mapping[str, Any]) -> str:

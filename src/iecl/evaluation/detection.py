@@ -30,6 +30,7 @@ from iecl.evaluation.voc.precision import (
 from iecl.evaluation.voc.resnet import built_in_proof, freeze_norms, pretrained_resnet, training_mode
 from iecl.evaluation.voc.room import check_room
 from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, identity, open_both
+from iecl.reading import LARGEST
 from iecl.settings import as_values, setting
 
 
@@ -61,7 +62,7 @@ class DetectionSettings:
     rois: int = setting(512, "regions of a training picture that the second stage learns from", low=1)
     proposals: int = setting(1000, "regions of a test picture that the second stage looks at; twice in training", low=1)
     workers: int = setting(2, "threads that read pictures; changes no number", low=0)
-    seed: int = setting(0, "decides new weights, order and draws", low=0)
+    seed: int = setting(0, "decides new weights, order and draws", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
         if self.neck == "fpn" and len(self.anchors) != LEVELS:

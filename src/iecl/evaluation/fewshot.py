@@ -14,6 +14,7 @@ from iecl.evaluation.features import Features, refuse_one_class
 from iecl.evaluation.linear import Scale
 from iecl.evaluation.logistic import logistic
 from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labelled_part, names_of, published
+from iecl.reading import LARGEST
 from iecl.settings import setting
 
 
@@ -29,7 +30,7 @@ class FewShotSettings:
         "inverse of the penalty (C), for features of mean 0 and mean squared length 1; fixed, never chosen",
         above=0,
     )
-    seed: int = setting(0, "decides which pictures are drawn", low=0)
+    seed: int = setting(0, "decides which pictures are drawn", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
         if not self.budgets:

@@ -24,6 +24,7 @@ from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import CROPS, refuse_one_class
 from iecl.evaluation.heads import Heads
 from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labelled_part, names_of, published
+from iecl.reading import LARGEST
 from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
 from iecl.schedule import Clock, warm_cosine
 from iecl.settings import as_values, setting
@@ -46,7 +47,7 @@ class FineTuneSettings:
     backbone_rate: float = setting(0.05, "learning rate of the backbone, likewise", low=0)
     momentum: float = setting(0.9, "momentum of SGD, in Nesterov's form", above=0, high=1)
     weight_decay: float = setting(1e-4, "weight decay, of all weights", low=0)
-    seed: int = setting(0, "decides which labels are known, the order and the crops", low=0)
+    seed: int = setting(0, "decides which labels are known, the order and the crops", low=0, high=LARGEST)
 
 
 def even_batch(pictures: int, most: int) -> int:

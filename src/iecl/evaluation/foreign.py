@@ -10,6 +10,7 @@ from torch import nn
 
 from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
+from iecl.reading import open_plain
 from iecl.runs.checkpoint import check_archive
 from iecl.runs.layouts import read_layout
 from iecl.runs.weights import few, fingerprint, load_into, load_weights, proof
@@ -59,7 +60,7 @@ def backbone_from_file(path: Path, backbone: str, layout: str = "", allow: Seque
 
 def read_content(path: Path) -> Mapping[str, Any]:
     """What a .safetensors file or a file of torch.save holds, without running any code."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         start = file.read(2)
     if start not in (b"PK", b"\x80\x02"):
         return load_weights(path)[0]

@@ -18,6 +18,7 @@ from iecl.evaluation.features import Features, refuse_one_class
 from iecl.evaluation.heads import FeaturesOfEpoch, Heads, Pace, Progress, train_heads
 from iecl.evaluation.logistic import Optimum, optimum
 from iecl.evaluation.splits import hashes_of, held_out, names_of
+from iecl.reading import LARGEST
 from iecl.settings import as_values, setting
 
 STEPS_PER_EPOCH = 20
@@ -52,7 +53,7 @@ class LinearSettings:
         choices=("auto", "none", "standardise"),
     )
     reference: bool = setting(False, "also find the optimum by L-BFGS, with a penalty chosen on the held-out tenth")
-    seed: int = setting(0, "decides the order of the features and the crops", low=0)
+    seed: int = setting(0, "decides the order of the features and the crops", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
         for name in ("rates", "decays"):

@@ -13,15 +13,17 @@ from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation.foreign import RANDOM, backbone_from_file, random_backbone, usual_size
 from iecl.parts.spectral_norm import fold, normalise_convolutions, sizes_in
+from iecl.reading import open_plain
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import FORMAT, load_into, load_weights, proof
-from iecl.settings import read_toml
-from iecl.training.plan import Plan, plan_from_values
+from iecl.training.plan import Plan, read_plan
 
 CHECKPOINTS = ("final", "last", "best")
 ENCODER_PREFIXES = ("host.backbone.", "backbone.")
 """Where a method's state keeps its encoder: inside the IE-CL objective, or by itself."""
+LARGEST_SIDE = 4096
+"""Pixels on a side of a view that a file may ask for: a damaged one may ask for any."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def _from_elsewhere(
 def _from_file(path: Path) -> LoadedModel:
     if not path.exists():
         raise UserError(f"{path} of which backbone?", where="--backbone", do="name it, as in --backbone resnet18")
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         is_torch = file.read(2) == b"PK"
     state, metadata = ({}, {}) if is_torch else load_weights(path)
     if metadata.get("format") != FORMAT:
@@ -152,7 +154,7 @@ def _from_run(run: RunDirectory, checkpoint: str) -> LoadedModel:
 
 
 def _from_checkpoint(run: RunDirectory, found: dict[str, Any], checkpoint: str) -> LoadedModel:
-    plan = plan_from_values(read_toml(run.settings))
+    plan = read_plan(run)
     state = _encoder_state(found["method"], plan.backbone.name, str(run.checkpoints))
     return _assemble(state, _metadata(plan, found["step"]), f"{checkpoint}, step {found['step']}", str(run.checkpoints))
 
@@ -199,8 +201,8 @@ def _read(metadata: Mapping[str, str], where: str) -> tuple[str, int, tuple[floa
     try:
         mean, std = (tuple(map(float, json.loads(metadata[key]))) for key in ("mean", "std"))
         name, image_size = metadata["backbone"], int(metadata["image_size"])
-    except (KeyError, ValueError, TypeError) as problem:
+    except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as problem:
         raise UserError(f"the metadata of {where} are not complete: {problem}", where=where) from problem
-    if len(mean) != 3 or len(std) != 3 or image_size < 1:
+    if len(mean) != 3 or len(std) != 3 or not 1 <= image_size <= LARGEST_SIDE:
         raise UserError(f"the metadata of {where} make no sense: image_size {image_size}, mean {mean}", where=where)
     return name, image_size, mean, std

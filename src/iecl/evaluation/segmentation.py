@@ -21,6 +21,7 @@ from iecl.evaluation.voc.room import check_room
 from iecl.evaluation.voc.segmenter import STRIDES, Segmenter
 from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, identity, open_both
 from iecl.evaluation.voc.union import confusion, union_of
+from iecl.reading import LARGEST
 from iecl.settings import as_values, setting
 
 
@@ -46,7 +47,7 @@ class SegmentationSettings:
     contrast: float = setting(0.4, "contrast of a crop is changed by a factor up to 1 ± this", low=0, high=1)
     mirror: bool = setting(False, "mirror half of the crops")
     workers: int = setting(2, "threads that read pictures; changes no number", low=0)
-    seed: int = setting(0, "decides new weights, order and draws", low=0)
+    seed: int = setting(0, "decides new weights, order and draws", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
         if self.output_stride not in STRIDES:

@@ -60,7 +60,7 @@ def inspect(
         embedding = _embedding(subject, shaped)
     run = RunDirectory(target)
     metrics = list(run.read_metrics()) if Path(target).is_dir() else []
-    summary = run.read_json(run.summary) if Path(target).is_dir() else {}
+    summary = run.read_summary() if Path(target).is_dir() else {}
     result: dict[str, Any] = {
         "model": str(target),
         "weights": subject.model.proof,

@@ -24,9 +24,8 @@ from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.saib.block import SAIB
 from iecl.saib.certified import CertifiedSAIB
-from iecl.settings import read_toml
 from iecl.training.building import build_method
-from iecl.training.plan import Plan, plan_from_values
+from iecl.training.plan import Plan, read_plan
 from iecl.views.making import make_plain, make_views
 from iecl.views.policies import POLICIES, ViewPlan, ViewSettings, plain_share, resolve_views
 
@@ -68,7 +67,7 @@ def load_subject(
     bench.device = torch.device("cpu")  # Jacobians and spectra in full precision, of few pictures
     model.backbone.to(bench.device)
     source = bench.open("pretrain")
-    plan = plan_from_values(read_toml(RunDirectory(target).settings)) if Path(target).is_dir() else None
+    plan = read_plan(RunDirectory(target)) if Path(target).is_dir() else None
     method = None if plan is None else _method_of(RunDirectory(target), plan, checkpoint)
     block = method.saib if isinstance(method, IECL) else None
     batch = _batch(source, _count(images, len(source), block))

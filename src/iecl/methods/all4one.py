@@ -28,12 +28,12 @@ from iecl.views.making import Views
 class All4OneSettings(MethodSettings):
     """Heads, transformer, store of past keys, and the weight of each term."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
-    out: int = setting(256, "length of a projection, a multiple of `heads`", low=2)
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(256, "length of a projection, a multiple of `heads`", low=2, high=65_536)
     layers: int = setting(3, "linear layers of the projector", low=1, high=4)
-    predictor_hidden: int = setting(4096, "width of the hidden layer of both predictors", low=1)
+    predictor_hidden: int = setting(4096, "width of the hidden layer of both predictors", low=1, high=65_536)
     neighbours: int = setting(5, "past keys that are summarised", low=2)
-    transformer_layers: int = setting(3, "layers of the transformer", low=1)
+    transformer_layers: int = setting(3, "layers of the transformer", low=1, high=64)
     heads: int = setting(8, "attention heads of the transformer", low=1)
     transformer_rate: float = setting(0.0, "the transformer's own peak learning rate; 0: the optimiser's", low=0)
     temperature: float = setting(0.2, "divides the cosines of the neighbour term", above=0)

@@ -22,8 +22,8 @@ from iecl.views.making import Views
 class BarlowTwinsSettings(MethodSettings):
     """Redundancy reduction; a wide projection is part of the method."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
-    out: int = setting(2048, "length of a projection", low=2)
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(2048, "length of a projection", low=2, high=65_536)
     layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     off_diagonal: float = setting(0.0051, "weight of the squared correlations of different features", low=0)
     scale: float = setting(1.0, "multiplies the loss, which starts near the length of a projection", above=0)

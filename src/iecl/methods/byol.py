@@ -21,9 +21,9 @@ from iecl.views.making import Views
 class BYOLSettings(MethodSettings):
     """Projector, predictor and the pace of the momentum copy."""
 
-    hidden: int = setting(4096, "width of the projector's hidden layer", low=1)
-    out: int = setting(256, "length of a projection", low=1)
-    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1)
+    hidden: int = setting(4096, "width of the projector's hidden layer", low=1, high=65_536)
+    out: int = setting(256, "length of a projection", low=1, high=65_536)
+    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
     keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
 
 

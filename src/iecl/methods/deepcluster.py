@@ -28,7 +28,7 @@ class DeepClusterSettings(MethodSettings):
 
     clusters: int = setting(10000, "labels; at most one for two images", low=2)
     components: int = setting(256, "principal components of the features that are clustered", low=1)
-    iterations: int = setting(20, "rounds of k-means", low=1)
+    iterations: int = setting(20, "rounds of k-means", low=1, high=10_000)
 
 
 @final

@@ -28,16 +28,16 @@ from iecl.views.policies import ViewPlan
 class DeepClusterV2Settings(MethodSettings):
     """Clusters of a memory bank as labels, their centres as fixed prototypes."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layer", low=1)
-    out: int = setting(128, "length of a projection", low=1)
+    hidden: int = setting(2048, "width of the projector's hidden layer", low=1, high=65_536)
+    out: int = setting(128, "length of a projection", low=1, high=65_536)
     clusters: int = setting(3000, "labels of each clustering; at most one for two images", low=2)
-    clusterings: int = setting(3, "clusterings, from different starts", low=1)
+    clusterings: int = setting(3, "clusterings, from different starts", low=1, high=100)
     temperature: float = setting(0.1, "divides the cosines", above=0)
-    iterations: int = setting(10, "rounds of k-means", low=1)
+    iterations: int = setting(10, "rounds of k-means", low=1, high=10_000)
     bank: int = setting(
         2, "full views kept for clustering, taken in turn; 1: the anchor alone, clean of a query block", low=1, high=2
     )
-    small: int = setting(0, "small views, which only predict", low=0)
+    small: int = setting(0, "small views, which only predict", low=0, high=64)
 
 
 @final

@@ -28,8 +28,8 @@ HEAD_DEVIATION = 0.02  # of a head's first weights, in the authors' code
 class DINOSettings(MethodSettings):
     """Self-distillation; a loss that stays at log(prototypes) wants a lower teacher temperature."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
-    out: int = setting(256, "length of a projection, before the last layer", low=1)
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(256, "length of a projection, before the last layer", low=1, high=65_536)
     layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     norm: bool = setting(False, "batch norm in the projector's hidden layers")
     prototypes: int = setting(65536, "outputs of the last layer", low=2)
@@ -40,7 +40,7 @@ class DINOSettings(MethodSettings):
     centre_keep: float = setting(0.9, "share of the centre kept at each step", low=0, high=1)
     keep: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the teacher kept at each step", low=0, high=1)
     freeze_epochs: int = setting(1, "first epochs in which the last layer does not move", low=0)
-    small: int = setting(0, "small views, which only the student sees", low=0)
+    small: int = setting(0, "small views, which only the student sees", low=0, high=64)
     crop_split: float = setting(0.14, "with small views: share of the area that parts their crops", above=0.05, high=1)
 
 

@@ -25,8 +25,10 @@ from iecl.views.making import Views
 class LightMoCoSettings(MethodSettings):
     """MoCo-v2's parts, and how much of the answer the nearest negatives get."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers, wider than a small network's feature", low=1)
-    out: int = setting(128, "length of a projection", low=1)
+    hidden: int = setting(
+        2048, "width of the projector's hidden layers, wider than a small network's feature", low=1, high=65_536
+    )
+    out: int = setting(128, "length of a projection", low=1, high=65_536)
     layers: int = setting(2, "linear layers of the projector", low=1, high=4)
     norm: bool = setting(False, "batch norm in the projector's hidden layers")
     temperature: float = setting(0.2, "divides the cosines", above=0)

@@ -22,10 +22,10 @@ from iecl.views.making import Views
 class MatrixSSLSettings(MethodSettings):
     """Matrix uniformity and alignment with a predictor and a momentum copy."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
-    out: int = setting(2048, "length of a projection; the loss multiplies matrices of this side", low=1)
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(2048, "length of a projection; the loss multiplies matrices of this side", low=1, high=65_536)
     layers: int = setting(3, "linear layers of the projector", low=1, high=4)
-    predictor_hidden: int = setting(512, "width of the predictor's hidden layer", low=1)
+    predictor_hidden: int = setting(512, "width of the predictor's hidden layer", low=1, high=65_536)
     weight: float = setting(1.0, "weight λ of the uniformity", low=0)
     ridge: float = setting(
         1.0, "multiple μ of the identity in each covariance; above 1 the series diverges", above=0, high=1

@@ -21,7 +21,7 @@ from iecl.views.making import Views
 class MinEntSettings(MethodSettings):
     """Heads of several lengths, each with a loss of its own."""
 
-    hidden: int = setting(1024, "width of the hidden layers of each head", low=1)
+    hidden: int = setting(1024, "width of the hidden layers of each head", low=1, high=65_536)
     layers: int = setting(3, "linear layers of each head", low=1, high=4)
     heads: tuple[int, ...] = setting(
         (2048, 1024, 512, 256, 128, 64, 32, 16), "length of each head's output; the first is the projection", low=2

@@ -22,10 +22,10 @@ from iecl.views.making import Views
 class MoCoV3Settings(MethodSettings):
     """Projector, predictor, temperature and the pace of the momentum copy."""
 
-    hidden: int = setting(4096, "width of the projector's hidden layers", low=1)
-    out: int = setting(256, "length of a projection", low=1)
+    hidden: int = setting(4096, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(256, "length of a projection", low=1, high=65_536)
     layers: int = setting(2, "linear layers of the projector: 2 for a ResNet, 3 for a ViT", low=1, high=4)
-    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1)
+    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
     predictor_norm: bool = setting(False, "batch norm after the predictor's last layer, as for a ViT")
     temperature: float = setting(0.2, "divides the cosines; the loss is multiplied by twice this", above=0)
     keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)

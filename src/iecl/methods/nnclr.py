@@ -23,10 +23,10 @@ from iecl.views.making import Views
 class NNCLRSettings(MethodSettings):
     """Projector, predictor, and the store of past projections."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
-    out: int = setting(256, "length of a projection", low=1)
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(256, "length of a projection", low=1, high=65_536)
     layers: int = setting(3, "linear layers of the projector", low=1, high=4)
-    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1)
+    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
     temperature: float = setting(0.1, "divides the cosines", above=0)
     queue: int = setting(65536, "past projections among which the nearest is sought", low=1)
 

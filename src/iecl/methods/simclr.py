@@ -21,8 +21,8 @@ from iecl.views.making import Views
 class SimCLRSettings(MethodSettings):
     """One encoder, a projector that is thrown away, and a temperature."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
-    out: int = setting(128, "length of a projection", low=1)
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(128, "length of a projection", low=1, high=65_536)
     layers: int = setting(2, "linear layers of the projector", low=1, high=4)
     norm: bool = setting(True, "batch norm after every layer of the projector, the last one too")
     temperature: float = setting(0.1, "divides the cosines", above=0)

@@ -21,10 +21,10 @@ from iecl.views.making import Views
 class SimSiamSettings(MethodSettings):
     """Projector and predictor."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
-    out: int = setting(2048, "length of a projection", low=1)
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(2048, "length of a projection", low=1, high=65_536)
     layers: int = setting(3, "linear layers of the projector", low=1, high=4)
-    predictor_hidden: int = setting(512, "width of the predictor's hidden layer, a bottleneck", low=1)
+    predictor_hidden: int = setting(512, "width of the predictor's hidden layer, a bottleneck", low=1, high=65_536)
     constant_predictor: bool = setting(True, "the predictor keeps its peak rate, without warm-up and cosine")
 
 

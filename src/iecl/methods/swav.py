@@ -27,16 +27,16 @@ FULL_CROP = (0.14, 1.0)  # with small views: these cover less than the full ones
 class SwAVSettings(MethodSettings):
     """Swapped assignments; many more prototypes than images in a batch need the queue."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layer", low=1)
-    out: int = setting(128, "length of a projection", low=1)
+    hidden: int = setting(2048, "width of the projector's hidden layer", low=1, high=65_536)
+    out: int = setting(128, "length of a projection", low=1, high=65_536)
     prototypes: int = setting(3000, "directions that views are assigned to", low=2)
     temperature: float = setting(0.1, "divides the cosines of the prediction", above=0)
     epsilon: float = setting(0.05, "divides the cosines of the assignment: smaller is harder", above=0)
-    iterations: int = setting(3, "rounds of balancing the assignment", low=1)
+    iterations: int = setting(3, "rounds of balancing the assignment", low=1, high=10_000)
     freeze_epochs: int = setting(1, "first epochs in which the prototypes do not move", low=0)
     queue: int = setting(0, "past projections that are balanced along with the batch; 0: none", low=0)
     queue_from: int = setting(15, "first epoch (from 0) in which the queue is used", low=0)
-    small: int = setting(0, "small views, which only predict", low=0)
+    small: int = setting(0, "small views, which only predict", low=0, high=64)
 
 
 @final

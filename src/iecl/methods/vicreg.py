@@ -22,8 +22,8 @@ from iecl.views.making import Views
 class VICRegSettings(MethodSettings):
     """Variance, invariance, covariance; projections keep their length."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1)
-    out: int = setting(2048, "length of a projection", low=2)
+    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(2048, "length of a projection", low=2, high=65_536)
     layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     invariance: float = setting(25.0, "weight of the squared distance of the views", low=0)
     variance: float = setting(25.0, "weight of the hinge on each feature's deviation, the mean of both views", low=0)

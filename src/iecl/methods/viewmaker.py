@@ -24,12 +24,12 @@ from iecl.views.making import Views
 class ViewmakerSettings(MethodSettings):
     """An encoder that descends a contrastive loss and a view maker that climbs it."""
 
-    hidden: int = setting(512, "width of the projector's hidden layers", low=1)
-    out: int = setting(128, "length of a projection", low=1)
+    hidden: int = setting(512, "width of the projector's hidden layers", low=1, high=65_536)
+    out: int = setting(128, "length of a projection", low=1, high=65_536)
     layers: int = setting(1, "linear layers of the projector", low=1, high=4)
     temperature: float = setting(0.07, "divides the cosines", above=0)
     budget: float = setting(0.05, "mean absolute change of a pixel, on the scale 0 to 1", above=0, high=1)
-    width: int = setting(32, "channels of the view maker at full resolution", low=1)
+    width: int = setting(32, "channels of the view maker at full resolution", low=1, high=4096)
     blocks: int = setting(3, "residual blocks of the view maker, each with noise of its own", low=1, high=16)
     rate: float = setting(1e-3, "learning rate of the view maker, the same during the whole run", above=0)
 

@@ -23,13 +23,13 @@ from iecl.views.policies import ViewPlan
 class WMSESettings(MethodSettings):
     """Whitening instead of negatives; the batch is whitened in groups."""
 
-    hidden: int = setting(1024, "width of the projector's hidden layer", low=1)
-    out: int = setting(64, "length of a projection", low=1)
+    hidden: int = setting(1024, "width of the projector's hidden layer", low=1, high=65_536)
+    out: int = setting(64, "length of a projection", low=1, high=65_536)
     views: int = setting(2, "views of each image; 4 in the paper's better form", low=2, high=8)
     group: int = setting(
         0, "images whitened together, at least 2 × out; 0: the least share of the batch that has so many", low=0
     )
-    repeats: int = setting(1, "random divisions into groups over which the loss is averaged", low=1)
+    repeats: int = setting(1, "random divisions into groups over which the loss is averaged", low=1, high=1000)
     shrink: float = setting(0.0, "share of the identity in the covariance; the authors use 0", low=0, high=1)
 
     def __post_init__(self) -> None:

@@ -27,6 +27,8 @@ def read_recipe(name: str, method: str = "") -> dict[str, Any]:
     base = values.pop("base", None)
     if base is None:
         return values
+    if not isinstance(base, str):
+        raise UserError(f"recipe {name} starts from no recipe", where="base", do="name one, as in method/name")
     under = _read(base, method)
     if "base" in under:
         raise UserError(

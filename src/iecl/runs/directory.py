@@ -25,7 +25,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from iecl.console import json_escaped
 from iecl.errors import UserError
+from iecl.runs.records import read_metrics, read_summary
 
 
 class RunDirectory:
@@ -142,32 +144,17 @@ class RunDirectory:
             file.write(strict_json(row) + "\n")
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of metrics.jsonl; a last line that a crash cut short is left out."""
-        if not self.metrics.is_file():
-            return
-        with self.metrics.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.endswith("\n"):
-                    row = _parsed(line, f"{self.metrics}, line {number}")
-                    yield {name: float(v) if isinstance(v, str) else v for name, v in row.items()}  # "NaN"
+        """The rows of metrics.jsonl; a last line that a crash cut short is left out."""
+        return read_metrics(self.metrics) if os.path.lexists(self.metrics) else iter(())
 
     def forget_after(self, step: int) -> None:
         """Drop metrics of steps after `step`: a resumed run takes them again."""
         rows = [row for row in self.read_metrics() if row["step"] <= step]
         write_atomically(self.metrics, "".join(strict_json(row) + "\n" for row in rows))
 
-    def read_json(self, path: Path) -> dict[str, Any]:
-        """The content of a JSON file of this run, or nothing if it was not written yet."""
-        return _parsed(path.read_text(encoding="utf-8"), str(path)) if path.is_file() else {}
-
-
-def _parsed(text: str, where: str) -> dict[str, Any]:
-    """One JSON object, or a `UserError` that says which file is damaged."""
-    try:
-        found: dict[str, Any] = json.loads(text)
-    except json.JSONDecodeError as problem:
-        raise UserError(f"{where} is damaged: {problem}", where=where, do="remove what is damaged") from problem
-    return found
+    def read_summary(self) -> dict[str, Any]:
+        """The verdict and the last readings, or nothing if they were not written yet."""
+        return read_summary(self.summary)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -176,8 +163,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def strict_json(content: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: numbers that are not finite are written as text, "NaN" or "Infinity"."""
-    return json.dumps(_worded(content), indent=indent, allow_nan=False, ensure_ascii=False, default=str)
+    """JSON that every reader takes and every terminal: numbers that are not finite are text, "NaN" or "Infinity"."""
+    return json_escaped(json.dumps(_worded(content), indent=indent, allow_nan=False, ensure_ascii=False, default=str))
 
 
 def _worded(value: Any) -> Any:

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from iecl.errors import UserError
+
 IMAGES, SHOWN = 4, 8
 """Images, and how many of each one's features are kept as numbers; the fingerprint covers all of them."""
 GOLDEN = 0.6180339887498949
@@ -64,9 +66,12 @@ class Agreement:
 
 def agreement(metadata: Mapping[str, str], features: Float[Tensor, "n width"]) -> Agreement:
     """Compare features with those in the metadata of a file."""
-    shown = torch.tensor(json.loads(metadata["proof_features"]))
-    difference = (features[:, :SHOWN] - shown).abs().max().item() / max(float(metadata["proof_scale"]), 1e-12)
-    return Agreement(_hash(features) == metadata["proof_fingerprint"], difference)
+    try:
+        shown = torch.tensor(json.loads(metadata["proof_features"]))
+        difference = (features[:, :SHOWN] - shown).abs().max().item() / max(float(metadata["proof_scale"]), 1e-12)
+        return Agreement(_hash(features) == metadata["proof_fingerprint"], difference)
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError, RuntimeError) as problem:
+        raise UserError("the features in the metadata make no sense", do="export the weights again") from problem
 
 
 def _hash(features: Tensor) -> str:

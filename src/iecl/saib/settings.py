@@ -36,7 +36,9 @@ class SAIBSettings:
         choices=("auto", "query", "anchor", "both"),
         needs="saib.form",
     )
-    patch: int = setting(0, "side of a patch in pixels; 0: 4 below 128 pixels, else 16", low=0, needs="saib.form")
+    patch: int = setting(
+        0, "side of a patch in pixels; 0: 4 below 128 pixels, else 16", low=0, high=1024, needs="saib.form"
+    )
     cascade: int = setting(1, "blocks in a row", low=1, high=3, needs="saib.form")
     convs: int = setting(
         3, "printed block: 3 as in its main text, 4 as in its appendix", low=3, high=4, needs="saib.form"
@@ -54,7 +56,11 @@ class SAIBSettings:
         "learned", "printed block: code added to the tokens", choices=("learned", "sincos", "none"), needs="saib.form"
     )
     units: int = setting(
-        32, "certified block: hidden units of the patch map; the 3×3 map has half as many", low=2, needs="saib.form"
+        32,
+        "certified block: hidden units of the patch map; the 3×3 map has half as many",
+        low=2,
+        high=65_536,
+        needs="saib.form",
     )
     noise: str = setting(
         "image",

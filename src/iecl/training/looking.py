@@ -15,9 +15,8 @@ from iecl.data.batch import Batch
 from iecl.data.opening import open_source
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
-from iecl.settings import read_toml
 from iecl.training.building import build_method
-from iecl.training.plan import Plan, plan_from_values
+from iecl.training.plan import Plan, read_plan
 from iecl.views.making import draw_views, make_plain, make_views
 from iecl.views.policies import POLICIES
 
@@ -58,7 +57,7 @@ def look(folder: Path | str, step: int, *, index: int | None = None, row: int | 
     Raises:
         UserError: the run has no such step, or that epoch left the image out.
     """
-    plan = plan_from_values(read_toml(RunDirectory.existing(folder).settings))
+    plan = read_plan(RunDirectory.existing(folder))
     source = open_source(plan.data, "pretrain")
     images = plan.training.batch * plan.training.accumulate
     steps = len(source) // plan.training.batch // plan.training.accumulate

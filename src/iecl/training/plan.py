@@ -13,8 +13,9 @@ from iecl.methods import HOSTS, METHODS
 from iecl.objective.settings import ObjectiveSettings
 from iecl.recipes import read_recipe
 from iecl.registry import resolve
+from iecl.runs.directory import RunDirectory
 from iecl.saib.settings import SAIBSettings
-from iecl.settings import as_values, build, merge, parse_assignment, to_toml
+from iecl.settings import Values, as_values, build, merge, parse_assignment, read_toml, to_toml
 from iecl.training.settings import BackboneSettings, OptimiserSettings, TrainingSettings
 from iecl.views.policies import POLICIES, ViewSettings, resolve_views
 
@@ -81,6 +82,33 @@ class Plan:
         return made | {name: as_values(getattr(self, name)) for name in SECTIONS}
 
 
+def read_plan(run: RunDirectory) -> Plan:
+    """The plan that a run wrote down, in which every choice is made.
+
+    Raises:
+        UserError: its settings.toml cannot be read, or somebody took a choice out of it.
+    """
+    where = str(run.settings)
+    plan = plan_from_values(read_toml(run.settings), where)
+    data, saib = plan.data, plan.saib
+    is_said = {
+        "data.image_size": data.image_size > 0,
+        "data.canvas": data.canvas > 0,
+        "data.mean": bool(data.mean),
+        "data.std": bool(data.std),
+        "data.workers": data.workers >= 0,
+        "views.policy": plan.views.policy != "auto",
+        "backbone.name": plan.backbone.name != "auto",
+        "saib.form": saib.form != "auto",
+        "saib.patch": saib.form == "none" or saib.patch > 0,
+    }
+    if not all(is_said.values()):
+        missing = ", ".join(name for name, said in is_said.items() if not said)
+        do = "restore it, or use it as a recipe: --recipe"
+        raise UserError(f"settings.toml is not the record of a run: it does not say {missing}", where=where, do=do)
+    return plan
+
+
 def make_plan(
     *, method: str = "", recipe: str = "", flags: Mapping[str, Any] | None = None, sets: Iterable[str] = ()
 ) -> Plan:
@@ -89,7 +117,7 @@ def make_plan(
     Without a recipe the method's own `default` is taken; without a method, the recipe's, or `ie-cl`.
     """
     if recipe:
-        values = read_recipe(recipe, method or "ie-cl")
+        values = _sections(read_recipe(recipe, method or "ie-cl"), recipe)
         named = values.get("method", {}).get("name", "ie-cl")
         if method and method != named:
             raise UserError(f"recipe {recipe} is for {named}, not for {method}", where="--method")
@@ -100,23 +128,31 @@ def make_plan(
         values = read_recipe("default", method)
     values = merge(values, flags or {})
     for text in sets:
-        values = merge(values, parse_assignment(text))
+        values = _sections(merge(values, parse_assignment(text)), "--set")
     if not values.get("data", {}).get("name"):
         raise UserError("which images?", where="--data", do="name a folder of images, or one of: iecl list datasets")
     return plan_from_values(merge({"method": {"name": method}}, values))
 
 
-def plan_from_values(values: Mapping[str, Any]) -> Plan:
-    """A plan from plain tables, as a settings.toml holds them."""
-    known = {"method", *SECTIONS}
-    for section in values:
-        if section not in known:
-            raise UserError(f"there is no section {section!r}", where="--set", do=did_you_mean(section, known))
-        if not isinstance(values[section], Mapping):
-            raise UserError(f"{section} is a section", where="--set", do=f"write {section}.key=value")
-    built: dict[str, Any] = {name: build(cls, values.get(name, {}), name) for name, cls in SECTIONS.items()}
-    resolve(values["method"]["name"], METHODS, "method", "method.name")
+def plan_from_values(values: Mapping[str, Any], origin: str = "") -> Plan:
+    """A plan from plain tables, as a settings.toml holds them; `origin` is the file that they are from, if any."""
+    _sections(values, origin or "settings")
+    built: dict[str, Any] = {name: build(cls, values.get(name, {}), name, origin) for name, cls in SECTIONS.items()}
+    if "name" not in values.get("method", {}):
+        raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
+    resolve(values["method"]["name"], METHODS, "method", origin or "method.name")
     return Plan(method=values["method"], **built)
+
+
+def _sections(values: Values, where: str) -> Values:
+    """The same tables, if they are the sections of a run's settings."""
+    known = {"method", *SECTIONS}
+    for section, table in values.items():
+        if section not in known:
+            raise UserError(f"there is no section {section!r}", where=where, do=did_you_mean(section, known))
+        if not isinstance(table, Mapping):
+            raise UserError(f"{section} is a section", where=where, do=f"write {section}.key=value")
+    return values
 
 
 def without_effect(plan: Plan, given: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """What a run will take, before it starts; and afterwards, how far that was from the truth. Free of torch itself."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any
 from iecl.console import duration, plain_table
 from iecl.data.resolve import usable_cores
 from iecl.errors import TrainingError, UserError
+from iecl.reading import check, damaged, number, read_json
 from iecl.runs.directory import RunDirectory
 from iecl.settings import as_values
 from iecl.training.advising import forecast, suggested_batch, suggested_workers, warnings_for
@@ -86,7 +88,7 @@ def words(made: Mapping[str, Any]) -> list[str]:
     shared = f", each of {made['processes']} processes" if made["processes"] > 1 else ""
     suggested = made["suggested"]
     return [
-        plain_table(heads, rows),
+        *plain_table(heads, rows).split("\n"),
         f"{made['method']} with {made['backbone']} on {made['images']:,} images, {made['device']}: "
         f"{made['epochs']} epochs of {duration(made['epoch_seconds'])}, {duration(made['seconds'])} in all",
         f"memory: {made['memory_megabytes']:,} MB{shared}; disk: {made['disk_megabytes']:,.0f} MB",
@@ -105,16 +107,22 @@ def held_against(run: RunDirectory, plan: Plan, summary: Mapping[str, Any], shar
         summary: what it really took, in `seconds` and `peak_memory_megabytes`.
         share: part of the run's steps that these seconds were for; less than 1 after a resume.
     """
-    made = run.read_json(run.plan)
+    made = read_json(run.plan)
     if not made:
         return {}
+    where = str(run.plan)
+    check(made, where, needed={"measured": dict, "seconds": float, "memory_megabytes": float})
+    check(made["measured"], where, needed={"settings": dict})
     changed = difference(plan_from_values(made["measured"]["settings"]), plan)
     changed = [line for line in changed if not line.startswith(FREE)]
     if changed:
         return {"other_settings": changed}
+    seconds, megabytes = number(made["seconds"]), number(made["memory_megabytes"])
+    if not math.isfinite(seconds + megabytes):
+        raise damaged(where, "it foretells numbers that are not finite")
     pairs = {
-        "seconds": (made["seconds"] * share, summary["seconds"]),
-        "memory_megabytes": (made["memory_megabytes"], summary["peak_memory_megabytes"]),
+        "seconds": (seconds * share, summary["seconds"]),
+        "memory_megabytes": (megabytes, summary["peak_memory_megabytes"]),
     }
     return {name: {"foretold": round(a, 1), "real": b} for name, (a, b) in pairs.items()}
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -12,11 +13,12 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from iecl import parallel
-from iecl.console import ProgressLine, duration
+from iecl.console import ProgressLine, duration, one_line
 from iecl.data.batch import Batch
 from iecl.errors import TrainingError
 from iecl.meters.embedding import read_embedding
 from iecl.methods.contract import Method, Step
+from iecl.reading import read_lines
 from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock
 from iecl.training.plan import Plan
@@ -141,12 +143,13 @@ class SkippedFiles:
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
         self.reasons: dict[str, str] = {}
-        if run.skipped.is_file():  # a resumed run has named these already
-            lines = run.skipped.read_text(encoding="utf-8").splitlines()
+        if os.path.lexists(run.skipped):  # a resumed run has named these already
+            lines = (line.rstrip("\r\n") for _, line in read_lines(run.skipped))
             self.reasons = dict(line.split("\t", 1) for line in lines if "\t" in line)
 
     def add(self, path: str, reason: str) -> None:
         """Name a file, once."""
+        path, reason = one_line(path).replace("\t", " "), one_line(reason)  # a packed file may call one anything
         if path in self.reasons:
             return
         self.reasons[path] = reason

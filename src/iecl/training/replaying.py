@@ -14,10 +14,9 @@ from iecl.console import ProgressLine
 from iecl.errors import TrainingError, UserError
 from iecl.runs.checkpoint import BROKEN, load_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.settings import read_toml
 from iecl.training.loop import Loop
 from iecl.training.machine import make_fabric
-from iecl.training.plan import Plan, plan_from_values
+from iecl.training.plan import Plan, read_plan
 
 CHECKPOINTS = ("last", "previous", "best", BROKEN.removesuffix(".ckpt"))
 
@@ -35,7 +34,7 @@ def replay(folder: Path | str, step: int, *, quiet: bool = True) -> dict[str, An
         UserError: the run has no such step.
     """
     run = RunDirectory.existing(folder)
-    plan = plan_from_values(read_toml(run.settings))
+    plan = read_plan(run)
     training = replace(plan.training, devices=1, nodes=1, strategy="auto", loggers=(), look_epochs=0, log_steps=1)
     found = _nearest(run, step - 1)
     with tempfile.TemporaryDirectory() as scratch, ProgressLine(quiet) as line:

@@ -8,7 +8,7 @@ from iecl.data.resolve import folder_of
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
 from iecl.settings import merge, parse_assignment, read_toml
-from iecl.training.plan import Plan, difference, plan_from_values, with_launch
+from iecl.training.plan import Plan, difference, plan_from_values, read_plan, with_launch
 
 log = logging.getLogger("iecl.training")
 PROCESSES = ("training.devices", "training.nodes", "training.strategy")
@@ -24,17 +24,19 @@ def settings_to_resume(
     Raises:
         UserError: something differs that decides how the run goes on; both values are named.
     """
-    before = read_toml(run.settings)
-    after = merge(before, flags)
+    before = read_plan(run)
+    after = merge(read_toml(run.settings), flags)
     for text in sets:
         after = merge(after, parse_assignment(text))
     if method:
         after = merge(after, {"method": {"name": method}})
+    new = plan_from_values(after)
     if "name" in flags.get("data", {}):
         folder = folder_of(after["data"]["name"])
         after["data"] = {**after["data"], "name": after["data"]["name"] if folder is None else str(folder)}
-    new = with_launch(plan_from_values(after))
-    changed = difference(plan_from_values(before), new)
+        new = plan_from_values(after)
+    new = with_launch(new)
+    changed = difference(before, new)
     # The printed block is as wide as one process's part of the batch.
     free = tuple(name for name in FREE if name not in PROCESSES) if new.saib.form == "batch" else FREE
     refused = [line for line in changed if not line.startswith(free)]

@@ -16,7 +16,7 @@ import iecl
 from iecl import parallel
 from iecl.allocation import give_back_freed_memory
 from iecl.backbones.making import stem_of, width_of
-from iecl.console import ProgressLine, counted, duration, log_to_terminal
+from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, visible
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
 from iecl.launch import Launch, outside_launch, rank_at_start
 from iecl.meters.verdict import UNTRAINED, verdict
@@ -151,7 +151,11 @@ class _Training:
             "images_per_second": round(steps * plan.training.batch * plan.training.accumulate / seconds, 1),
             "peak_memory_megabytes": peak_memory(self.fabric.device),
         }
-        held = held_against(self.run, plan, summary, steps / loop.steps)
+        try:
+            held = held_against(self.run, plan, summary, steps / loop.steps)
+        except UserError as problem:  # a forecast that cannot be read is no reason to lose what was trained
+            log.warning("what was planned cannot be compared: %s", problem)
+            held = {}
         if held:
             summary["plan"] = held
         return _write_summary(self.run, summary, width_of(loop.method.encoder()), is_untrained=not loop.method.online)
@@ -160,7 +164,7 @@ class _Training:
 def _note(run: RunDirectory, text: str) -> None:
     """Put into the log what the first process cannot put there."""
     with suppress(OSError), run.log.open("a", encoding="utf-8") as file:
-        file.write(f"{datetime.now().strftime('%Y-%m-%d %H:%M:%S')} ERROR {text}\n")
+        file.write(f"{datetime.now().strftime('%Y-%m-%d %H:%M:%S')} ERROR {visible(text)}\n")
 
 
 def _write_summary(
@@ -217,7 +221,7 @@ class _LogFile(logging.FileHandler):
 
     def __init__(self, run: RunDirectory, is_on: bool) -> None:
         super().__init__(run.log, encoding="utf-8", delay=True)
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s"))
         self.is_on, self.has_failed = is_on, False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from iecl.settings import setting
+from iecl.reading import LARGEST
+from iecl.settings import MOST, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class OptimiserSettings:
     beta2: float = setting(0.999, "second beta of AdamW", low=0, high=1)
     trust: float = setting(1e-3, "LARS: share of a weight's norm that a step may move", above=0)
     trust_limit: bool = setting(False, "LARS: never a longer step than SGD's, as in solo-learn's CIFAR recipes")
-    warmup: float = setting(0.0, "epochs of linear warm-up, at most a tenth of the run", low=0)
+    warmup: float = setting(0.0, "epochs of linear warm-up, at most a tenth of the run", low=0, high=MOST)
     floor: float = setting(0.0, "share of the peak rate that is left at the end", low=0, high=1)
     clip: float = setting(0.0, "largest norm of the whole gradient; 0: no limit", low=0)
 
@@ -47,14 +48,16 @@ class TrainingSettings:
     epochs: int = setting(100, "passes over the data", low=1, flag="--epochs")
     batch: int = setting(256, "images in a loss, over all processes", low=2, flag="--batch-size")
     accumulate: int = setting(1, "batches in an optimiser step; not the same as a larger batch, see the docs", low=1)
-    seed: int = setting(0, "decides every random draw", low=0, flag="--seed")
+    seed: int = setting(0, "decides every random draw", low=0, high=LARGEST, flag="--seed")
     accelerator: str = setting(
         "auto",
         "what to train on; gpu: cuda or mps",
         choices=("auto", "cpu", "gpu", "cuda", "mps"),
         flag="--accelerator",
     )
-    devices: int = setting(1, "processes on this machine, one for each device; 0: all devices", low=0, flag="--devices")
+    devices: int = setting(
+        1, "processes on this machine, one for each device; 0: all devices", low=0, high=1024, flag="--devices"
+    )
     nodes: int = setting(1, "machines", low=1, flag="--nodes")
     strategy: str = setting(
         "auto",
@@ -74,12 +77,14 @@ class TrainingSettings:
     compile: bool = setting(
         False, "compile backbones with torch: a minute or two at the start, steps a tenth faster; needs a C++ compiler"
     )
-    log_steps: int = setting(10, "optimiser steps between two rows of metrics", low=1)
-    meter_steps: int = setting(50, "optimiser steps between two readings of the meters", low=1)
+    log_steps: int = setting(10, "optimiser steps between two rows of metrics", low=1, high=LARGEST)
+    meter_steps: int = setting(50, "optimiser steps between two readings of the meters", low=1, high=LARGEST)
     look_epochs: int = setting(
         1, "epochs between two looks at a fixed sample: scores, and online kNN where there are labels; 0: never", low=0
     )
-    checkpoint_steps: int = setting(0, "optimiser steps between two checkpoints; 0: one each epoch", low=0)
+    checkpoint_steps: int = setting(
+        0, "optimiser steps between two checkpoints; 0: one each epoch", low=0, high=LARGEST
+    )
     loggers: tuple[str, ...] = setting(
         ("tensorboard",), "besides metrics.jsonl", choices=("tensorboard", "csv", "wandb", "mlflow")
     )

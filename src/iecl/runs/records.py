@@ -1,0 +1,35 @@
+"""What the records of a run must hold for others to use them: its summary, and the rows of its metrics."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from iecl.reading import check, number, parse_json, read_json, read_lines
+
+SUMMARY: dict[str, Any] = {
+    "finished": bool,
+    "verdict": str,
+    "reasons": list[str],
+    "advice": str,
+    "last": dict[str, float],
+}
+"""Kinds of what is used of a summary; an older one may lack some of it."""
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """What summary.json says; empty where there is none yet."""
+    found = read_json(path)
+    check(found, str(path), known=SUMMARY)
+    if "last" in found:
+        found["last"] = {name: number(value) for name, value in found["last"].items()}
+    return found
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of metrics.jsonl: a step, and numbers by name. A last line that a crash cut short is left out."""
+    for where, line in read_lines(path):
+        row = parse_json(line, where)
+        if type(row.get("step")) is not int or not all(type(value) in (int, float) for value in row.values()):
+            check(row, where, needed={"step": int}, known=dict.fromkeys(row, float))
+            row = {name: number(value) for name, value in row.items()}
+        yield row
