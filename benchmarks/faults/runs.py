@@ -299,7 +299,7 @@ def _left(session: int) -> list[int]:
 
 
 def killed_rank() -> Tally:
-    """One of two ranks, and their parent, are killed with -9: one line, in the log too, and the run goes on from there."""
+    """One of two ranks, and their parent, are killed with -9: one line, in the log too, and it goes on from there."""
     results = []
     for whom in (0, 1, "parent"):
         with trial() as here:
