@@ -1,4 +1,4 @@
-"""`iecl pack`: a folder of pictures decoded once and for all, into one file that training maps into memory."""
+"""`iecl pack`: a folder of pictures decoded once and for all, into one file that training copies pictures from."""
 
 import json
 import os
