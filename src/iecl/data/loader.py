@@ -4,13 +4,17 @@ The order is a permutation keyed by (seed, epoch); step, process and row give a 
 read is replaced by one that the position alone decides on. Nothing depends on which worker is quicker.
 """
 
+import atexit
 import multiprocessing
 import signal
 import warnings
+import weakref
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +31,8 @@ from iecl.errors import TrainingError, UserError
 
 _AHEAD = 2
 """Batches that each worker works on in advance, or that a source in this process is told of."""
+_PARENTS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that reach every process of a terminal or a job; the parent alone decides what to do."""
 _DRAWS = 32  # a neighbour would do, but bad files come in runs: whole folders that were not copied
 
 
@@ -142,6 +148,9 @@ class _Pool:
         self._requests = _Requests()
         self._workers = 0 if source.is_decoded else workers
         self._loader: DataLoader[_Made] | None = None
+        self._running: Any = None
+        """The loader's iterator, which has the workers."""
+        _POOLS.add(self)
 
     def answers(self, requests: Iterable[_Request]) -> Generator[_Answer, None, None]:
         """The answers to the requests; an error that a worker met is raised here."""
@@ -161,7 +170,13 @@ class _Pool:
 
     def close(self) -> None:
         """End the workers."""
-        self._loader = None  # the loader's iterator ends them when it goes
+        running, self._running, self._loader = self._running, None, None
+        if running is not None:
+            running._shutdown_workers()  # now: what an error came from may be held for long, and its iterator with it
+            for worker in running._workers:
+                if worker.is_alive():  # it decodes for longer than it is waited for, and does not listen to SIGTERM
+                    worker.kill()
+                    worker.join()
 
     def _with_workers(self, requests: Iterable[_Request]) -> Iterator[_Made]:
         earlier = signal.getsignal(signal.SIGCHLD)
@@ -170,20 +185,30 @@ class _Pool:
         slots = self._reader.slots
         self._requests.current = (replace(one, slot=slots.reserve()) for one in requests) if slots else requests
         try:
-            answers = iter(self._loader)
+            with _held_back(_PARENTS):  # workers that start now are deaf before they can hear
+                self._running = iter(self._loader)
             # The loader's own handler raises wherever the training happens to be when a worker dies. Without it the
             # loss is noticed here, at the next batch.
             if earlier is not None and signal.getsignal(signal.SIGCHLD) is not earlier:
                 signal.signal(signal.SIGCHLD, earlier)
-            yield from answers
+            yield from self._running
         except RuntimeError as problem:
             if "DataLoader worker" not in str(problem):
                 raise
-            raise TrainingError(
-                "a process that decodes pictures died",
-                where=str(problem).splitlines()[0],
-                do="most often the memory ran out: lower data.workers or training.batch",
-            ) from problem
+            raise self._dead_worker(str(problem).splitlines()[0]) from problem
+
+    def _dead_worker(self, where: str) -> TrainingError:
+        """What became of a worker, as far as the system says: it kills without a word where memory runs out."""
+        codes = [worker.exitcode for worker in self._running._workers if worker.exitcode]
+        name = signal.Signals(-codes[0]).name if codes and codes[0] < 0 else ""
+        ended = f"was ended by {name}" if name else f"ended with exit code {codes[0]}" if codes else "died"
+        return TrainingError(
+            f"a process that decodes pictures {ended}",
+            where=where,
+            do="most often the memory ran out: lower data.workers or training.batch"
+            if name in ("SIGKILL", "SIGBUS")
+            else "resume the run; if it happens again, set data.workers=0 to see where",
+        )
 
     def _without(self, requests: Iterable[_Request]) -> Iterator[_Made]:
         """Answer in this process; the source is told of each request while the ones before it are worked on."""
@@ -215,16 +240,31 @@ class _Pool:
             )
 
 
+_POOLS: "weakref.WeakSet[_Pool]" = weakref.WeakSet()
+
+
+@atexit.register  # before multiprocessing's own: that one sends SIGTERM and waits
+def _close_all() -> None:
+    for pool in list(_POOLS):
+        pool.close()
+
+
+@contextmanager
+def _held_back(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """Let signals wait; processes that are started meanwhile let them wait as well."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _settle(worker: int) -> None:
     """What a worker does before its first batch."""
-    _leave_signals_to_the_parent()
+    for number in _PARENTS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS)
     keep_freed_memory()
-
-
-def _leave_signals_to_the_parent() -> None:
-    """Ctrl-C reaches every process of the terminal; the parent alone decides what to do, and ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which a worker inherits
 
 
 class Loader:
