@@ -25,8 +25,9 @@ from iecl import counter
 from iecl.allocation import keep_freed_memory
 from iecl.data.batch import Batch, Pixels
 from iecl.data.decode import nothing_readable
+from iecl.data.skipping import Skipping
 from iecl.data.slots import Slots
-from iecl.data.source import Numbers, OnBad, Source, expect, log_bad, read_into
+from iecl.data.source import Numbers, OnBad, Source, expect, read_into
 from iecl.errors import TrainingError, UserError
 
 _AHEAD = 2
@@ -279,7 +280,7 @@ class Loader:
         rank: int = 0,
         world: int = 1,
         workers: int = 0,
-        on_bad: OnBad = log_bad,
+        on_bad: OnBad | None = None,
     ) -> None:
         """Plan the epochs.
 
@@ -290,7 +291,7 @@ class Loader:
             rank: number of this process.
             world: number of processes.
             workers: processes that decode; none are used for pictures that are in memory.
-            on_bad: is told each file that cannot be read, once.
+            on_bad: is told each file that cannot be read, once; without it, the log is.
 
         Raises:
             UserError: there are fewer pictures than one step needs.
@@ -304,7 +305,7 @@ class Loader:
                 where="training.batch",
                 do=f"lower it to {len(source)} or less" if world == 1 else "lower it, or use fewer processes",
             )
-        self._pool, self._on_bad, self._reported = _Pool(source, batch, workers), on_bad, set[int]()
+        self._pool, self._on_bad, self._reported = _Pool(source, batch, workers), on_bad or Skipping(), set[int]()
 
     def epoch(self, epoch: int, first: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch for this process, from step `first` on."""
@@ -331,18 +332,19 @@ class Loader:
         self._pool.close()
 
 
-def in_order(source: Source, batch: int, workers: int = 0, on_bad: OnBad = log_bad) -> Generator[Batch, None, None]:
+def in_order(source: Source, batch: int, workers: int = 0, on_bad: OnBad | None = None) -> Generator[Batch, None, None]:
     """Every readable sample once, in the order of the source; the last batch may be smaller.
 
     Raises:
         UserError: no sample is readable.
     """
     reasons: Counter[str] = Counter()
+    tell = on_bad or Skipping()
     numbers = (np.arange(start, min(start + batch, len(source))) for start in range(0, len(source), batch))
     pool = _Pool(source, batch, workers)
     for answer in pool.answers(_Request(index, index, None) for index in numbers):
         for sample, reason in answer.bad:
-            on_bad(source.path(sample), reason)
+            tell(source.path(sample), reason)
             reasons[reason] += 1
         if len(answer.batch.index):
             yield answer.batch
