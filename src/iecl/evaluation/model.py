@@ -1,6 +1,7 @@
 """A backbone from a run directory or a file, with the proof that its weights were loaded."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from iecl.evaluation.foreign import RANDOM, backbone_from_file, random_backbone,
 from iecl.parts.spectral_norm import fold, normalise_convolutions, sizes_in
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.runs.weights import FORMAT, load_into, load_weights, proof
+from iecl.runs.weights import FORMATS, load_into, load_weights, proof
 from iecl.settings import read_toml
 from iecl.training.plan import Plan, plan_from_values
 
@@ -127,7 +128,7 @@ def _from_file(path: Path) -> LoadedModel:
     with path.open("rb") as file:
         is_torch = file.read(2) == b"PK"
     state, metadata = ({}, {}) if is_torch else load_weights(path)
-    if metadata.get("format") != FORMAT:
+    if metadata.get("format") not in FORMATS:
         raise UserError(
             f"{path} does not say which backbone it holds: its format is {metadata.get('format', 'not given')}",
             where=str(path),
@@ -201,6 +202,9 @@ def _read(metadata: Mapping[str, str], where: str) -> tuple[str, int, tuple[floa
         name, image_size = metadata["backbone"], int(metadata["image_size"])
     except (KeyError, ValueError, TypeError) as problem:
         raise UserError(f"the metadata of {where} are not complete: {problem}", where=where) from problem
-    if len(mean) != 3 or len(std) != 3 or image_size < 1:
-        raise UserError(f"the metadata of {where} make no sense: image_size {image_size}, mean {mean}", where=where)
+    is_usual = len(mean) == len(std) == 3 and all(map(math.isfinite, mean + std)) and min(std) > 0
+    if not is_usual or image_size < 1:
+        raise UserError(
+            f"the metadata of {where} make no sense: image_size {image_size}, mean {mean}, std {std}", where=where
+        )
     return name, image_size, mean, std
