@@ -25,7 +25,7 @@ def loops(module: str, work: str) -> Loops | None:
     try:
         offered = import_module(module)
     except ImportError as error:
-        log.warning("%s by torch, more slowly than by numba, which cannot be imported: %s", work, error)
+        log.warning("%s more slowly, without numba, which cannot be imported: %s", work, error)
         return None
     from numba import config
 

@@ -2,7 +2,9 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -236,20 +238,116 @@ def test_a_worker_that_is_killed_becomes_a_clear_error_at_the_next_batches(good:
     os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(TrainingError) as caught:
         list(batches)
-    assert caught.value.what == "a process that decodes pictures died"
+    assert caught.value.what == "a process that decodes pictures was ended by SIGKILL"
     assert str(worker.pid) in caught.value.where
     assert caught.value.do == "most often the memory ran out: lower data.workers or training.batch"
     assert signal.getsignal(signal.SIGCHLD) is handler
 
 
-def test_ctrl_c_reaches_the_parent_only(good: FolderSource) -> None:
+@pytest.mark.usefixtures("quick_checks")
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "was ended by SIGSEGV"),
+        (lambda: os._exit(3), "ended with exit code 3"),
+    ],
+)
+def test_a_worker_that_ends_otherwise_is_not_said_to_have_run_out_of_memory(
+    good: FolderSource, end: Callable[[], None], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, read_into = os.getpid(), FolderSource.read_into
+
+    def fail_in_worker(self: FolderSource, images: np.ndarray, index: np.ndarray) -> object:
+        return read_into(self, images, index) if os.getpid() == parent else end()
+
+    monkeypatch.setattr(FolderSource, "read_into", fail_in_worker)
+    with pytest.raises(TrainingError) as caught:
+        list(Loader(good, batch=4, seed=1, workers=1).epoch(0))
+    assert caught.value.what == f"a process that decodes pictures {words}"
+    assert "memory" not in caught.value.do
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_should_stop_a_run_reaches_the_parent_only(good: FolderSource, number: signal.Signals) -> None:
     loader = Loader(good, batch=4, seed=1, workers=1)
     batches = loader.epoch(0)
     first = next(batches)
     for worker in multiprocessing.active_children():
-        os.kill(worker.pid, signal.SIGINT)
+        os.kill(worker.pid, number)
     assert len([first, *batches]) == 6
     loader.close()
+
+
+DEAF = """
+import os, signal, sys, threading, time
+import numpy as np
+from iecl.data.folder import FolderSource
+from iecl.data.listing import list_images
+from iecl.data.loader import Loader
+from pathlib import Path
+
+heard, done = [], False
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: heard.append(number))
+listing = list_images(Path(sys.argv[1]))
+source = FolderSource(listing, np.full(len(listing), -1), (), side=8, max_pixels=1000)
+
+
+def shoot():
+    while not done:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.killpg(0, number)
+        time.sleep(0.0005)
+
+
+shooter = threading.Thread(target=shoot)
+shooter.start()
+counts = []
+for _ in range(4):
+    loader = Loader(source, batch=4, seed=1, workers=2)
+    counts.append(len(list(loader.epoch(0))))
+    loader.close()
+left = Loader(source, batch=4, seed=1, workers=2)
+batches = left.epoch(0)
+next(batches)
+done = True
+shooter.join()
+print(counts, len(heard) > 10)
+"""
+
+
+def test_signals_to_the_whole_group_end_no_worker_at_any_moment_and_a_process_with_workers_left_ends(
+    good: FolderSource,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DEAF, good.name],
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[6, 6, 6, 6] True\n"), done.stderr
+
+
+def test_a_worker_that_is_busy_for_long_is_ended_all_the_same(
+    good: FolderSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)  # how long torch waits for it
+    parent, read_into = os.getpid(), FolderSource.read_into
+
+    def stall(self: FolderSource, images: np.ndarray, index: np.ndarray) -> object:
+        if os.getpid() != parent and index[0] != first:
+            time.sleep(3600)
+        return read_into(self, images, index)
+
+    monkeypatch.setattr(FolderSource, "read_into", stall)
+    first = next(Loader(good, batch=4, seed=1).epoch(0)).index[0]
+    batches = Loader(good, batch=4, seed=1, workers=1).epoch(0)
+    next(batches)
+    (worker,) = multiprocessing.active_children()
+    batches.close()
+    assert not worker.is_alive()
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])

@@ -128,7 +128,7 @@ def test_bad_files_are_reported_and_left_out_and_progress_is_told(animals: Path)
 def test_unless_told_otherwise_a_bad_file_is_logged(animals: Path, caplog: pytest.LogCaptureFixture) -> None:
     (animals / "cat/cat3.png").write_bytes(b"")
     open_source(settings_for(animals))
-    assert caplog.messages == [f"left out {animals}/cat/cat3.png: empty file"]
+    assert caplog.messages == [f"skipped {animals}/cat/cat3.png: empty file"]
 
 
 def test_a_folder_whose_headers_are_good_and_bodies_bad_is_an_error(tmp_path: Path) -> None:

@@ -7,22 +7,24 @@ import subprocess
 import sys
 import time
 from collections import Counter, namedtuple
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from pictures import save_numbered, save_solid
+from PIL import Image
 
 import iecl
 from iecl.data.loader import Loader, in_order
 from iecl.data.opening import open_source
-from iecl.data.packed import DAMAGED, PackedSource, sums_of
-from iecl.data.packfile import FIRST, MAGIC, PRELUDE, open_packed, prelude_of
+from iecl.data.packed import DAMAGED, PackedSource, plain_sums_of, sums_of
+from iecl.data.packfile import FIRST, MAGIC, PRELUDE, checksum, open_packed, prelude_of
 from iecl.data.resolve import has_test, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.source import Source
-from iecl.errors import UserError
+from iecl.errors import TrainingError, UserError
 from iecl.evaluation.splits import names_of
 
 SETS = ("data.workers=0",)
@@ -240,8 +242,8 @@ def test_a_file_with_something_added_is_refused(packed: Path) -> None:
 def test_a_later_version_is_refused(packed: Path) -> None:
     with packed.open("r+b") as file:
         file.seek(8)
-        file.write(b"\x02")
-    assert "has version 2 of the packed form, this iecl reads version 1 (--data); make it again" in refused(packed)
+        file.write(b"\x03")
+    assert "has version 3 of the packed form, this iecl reads versions up to 2 (--data); make it" in refused(packed)
 
 
 def changed(path: Path, place: int) -> None:
@@ -289,7 +291,18 @@ def test_a_changed_picture_is_replaced_in_training_and_reported(packed: Path) ->
         {"side": "x"},
         {"side": None},
         {"side": -8},
+        {"side": True},
+        {"side": 32.0},
+        {"image_size": 0},
+        {"image_size": 33},
+        {"image_size": "32"},
+        {"short_side": 0},
+        {"short_side": -1.0},
+        {"short_side": float("inf")},
+        {"short_side": float("nan")},
         {"classes": 5},
+        {"classes": ["cat", "dog", 3]},
+        {"classes": ["cat", "dog", "dog"]},
         {"parts": [{"name": 1}]},
     ],
 )
@@ -309,14 +322,183 @@ def test_a_forbidden_file_is_refused(ordinary_user: Path) -> None:
     assert "cannot read" in refused(ordinary_user / "file")
 
 
+def with_part(path: Path, change: dict[str, object], tables: dict[str, np.ndarray] | None = None) -> None:
+    """Rewrite the header's row of the only part, and some tables, with every checksum right."""
+    content = bytearray(path.read_bytes())
+    _, _, _, start, _, _ = PRELUDE.unpack(content[: PRELUDE.size])
+    header = json.loads(content[start:])
+    for name, table in (tables or {}).items():
+        place = header["parts"][0]["tables"][name]
+        raw = np.ascontiguousarray(table)
+        content[place["start"] : place["start"] + place["length"]] = raw.tobytes()
+        place |= {"length": raw.nbytes, "checksum": checksum(raw)}
+    header["parts"][0] |= change
+    written = json.dumps(header).encode()
+    path.write_bytes(prelude_of(start, written) + content[PRELUDE.size : start] + written)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"count": 0},
+        {"count": True},
+        {"count": 28.0},
+        {"pixels": -4096},
+        {"pixels": 0},
+        {"pixels": 10**9},
+        {"skipped": [["one.png"]]},
+        {"skipped": [["one.png", 3]]},
+        {"skipped": [[None, "empty file"]]},
+    ],
+)
+def test_a_part_that_makes_no_sense_is_refused(packed: Path, change: dict[str, object]) -> None:
+    with_part(packed, change)
+    assert "is damaged: " in refused(packed)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "value", "words"),
+    [
+        ("labels", 3, 3, "a label is not one of its 3 classes"),
+        ("labels", 3, -2, "a label is not one of its 3 classes"),
+        ("sizes", (3, 0), 0, "a picture has no height or no width"),
+        ("sizes", (27, 1), 0, "a picture has no height or no width"),
+        ("held_out", 0, 2, "its table of held_out has other numbers than 0 and 1"),
+        ("ends", 3, -5, "its names do not follow each other"),
+        ("ends", 3, 10**6, "its names do not follow each other"),
+        ("ends", 27, 10**6, "its names do not follow each other"),
+        ("names", 2, 0, "a name is no path below a folder"),
+        ("names", 0, ord("/"), "a name is no path below a folder"),
+    ],
+)
+def test_a_table_that_makes_no_sense_is_refused_even_if_its_checksum_is_right(
+    packed: Path, name: str, row: int, value: int, words: str
+) -> None:
+    table = open_packed(packed).part_for("train").tables[name].copy()
+    table[row] = value
+    with_part(packed, {}, {name: table})
+    assert f"is damaged: {words} (--data); make it again" in refused(packed)
+
+
 @pytest.mark.parametrize("width", [3, 8, 24, 3072])
 def test_a_sum_tells_every_changed_byte(width: int) -> None:
     rows = torch.arange(2 * width).to(torch.uint8).view(2, width)
-    before = sums_of(rows)
-    for place in range(0, width, 5):
-        other = rows.clone()
-        other[1, place] += 1
-        assert (sums_of(other) == before).tolist() == [True, False]
+    for sums in (sums_of, plain_sums_of):
+        before = sums(rows)
+        for place in range(0, width, 5):
+            other = rows.clone()
+            other[1, place] += 1
+            assert (sums(other) == before).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("values", [[0, 255], [0, 128], [0, 1], list(range(256))])
+@pytest.mark.parametrize("width", [3 * 9, 3 * 12**2, 3 * 32**2])
+def test_a_sum_tells_every_exchange_of_words_and_bytes(width: int, values: list[int]) -> None:
+    made = np.random.default_rng(0)
+    row = made.choice(np.array(values, np.uint8), width)
+    others = {row.tobytes()}
+    for size in (1, 2, 4, 8):
+        words = row[: width - width % size].reshape(-1, size)
+        for _ in range(200):
+            swapped, (one, other) = words.copy(), made.choice(len(words), 2, replace=False)
+            swapped[[one, other]] = words[[other, one]]
+            for changed_words in (swapped, made.permutation(words), np.roll(words, one, axis=0)):
+                others.add(changed_words.tobytes() + row[changed_words.size :].tobytes())
+    rows = torch.from_numpy(np.frombuffer(b"".join(others), np.uint8).reshape(-1, width).copy())
+    assert len(rows) > 100
+    assert len(sums_of(rows).unique()) == len(rows)
+
+
+def test_words_that_were_shuffled_within_a_picture_are_found(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
+    (tmp_path / "noise").mkdir()
+    for number, picture in enumerate(noise):
+        Image.fromarray(picture).save(tmp_path / f"noise/{number}.png")
+    iecl.pack(tmp_path / "noise", tmp_path / "file", side=32, sets=SETS)
+    content = bytearray(Path(tmp_path / "file").read_bytes())
+    second = slice(FIRST + 3072, FIRST + 2 * 3072)
+    words = np.frombuffer(bytes(content[second]), np.int64)
+    content[second] = np.random.default_rng(1).permutation(words).tobytes()
+    (tmp_path / "file").write_bytes(content)
+    assert open_source(settings_for(tmp_path / "file")).read(np.arange(4)).bad == ((1, DAMAGED),)
+
+
+def as_version_1(path: Path) -> None:
+    """A packed file as it was written before sums knew the places of words."""
+    file = open_packed(path)
+    part = file.part_for("train")
+    rows = file.content.read(part.pixels, part.count * 3 * file.side**2).reshape(part.count, -1)
+    with_part(path, {}, {"sums": plain_sums_of(torch.from_numpy(rows)).numpy()})
+    content = bytearray(path.read_bytes())
+    content[8:12] = (1).to_bytes(4, "little")
+    path.write_bytes(content)
+
+
+def test_a_file_of_version_1_is_read_and_checked_by_its_own_sums(packed: Path) -> None:
+    before = everything(open_source(settings_for(packed), "pretrain", ignore))
+    as_version_1(packed)
+    source = open_source(settings_for(packed), "pretrain", ignore)
+    assert source.read(np.arange(28)).bad == ()
+    assert everything(source) == before
+    changed(packed, FIRST + 5 * 3 * 32 * 32)
+    assert open_source(settings_for(packed), on_bad=ignore).read(np.arange(28)).bad == ((5, DAMAGED),)
+
+
+# --- what happens to the file while it is used
+
+
+def overwritten(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(FIRST)
+        file.write(bytes(3072))
+
+
+@pytest.mark.parametrize("harm", [overwritten, lambda path: os.truncate(path, FIRST + 3072)])
+@pytest.mark.parametrize("jit", ["0", "1"])
+def test_a_file_that_changes_while_it_is_used_stops_the_reader_with_one_line(
+    packed: Path, harm: Callable[[Path], None], jit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if jit == "0":
+        monkeypatch.setattr("iecl.data.packed.loops", lambda module, work: None)
+    os.utime(packed, ns=(0, 0))  # some time ago: clocks of files tick a few hundred times in a second
+    loader = Loader(open_source(settings_for(packed), "pretrain", ignore), batch=14, seed=1, on_bad=ignore)
+    assert len(list(loader.epoch(0))) == 2  # every picture was found good once
+    harm(packed)
+    with pytest.raises(TrainingError) as caught:
+        list(loader.epoch(1))
+    assert caught.value.what == f"the packed file {packed} changed while it was used"
+    assert "make it again with iecl pack" in caught.value.do
+
+
+def test_a_file_that_is_cut_short_while_it_is_used_does_not_kill_the_process(packed: Path) -> None:
+    program = (
+        "import os, sys, numpy as np\n"
+        "from iecl.data.opening import open_source\n"
+        "from iecl.data.settings import DataSettings\n"
+        "from iecl.errors import TrainingError\n"
+        "source = open_source(DataSettings(name=sys.argv[1], workers=0), on_bad=lambda *report: None)\n"
+        "os.truncate(sys.argv[1], 0)\n"
+        "assert source.path(27).endswith('.png') and source.labels.max() == 2\n"
+        "try:\n    source.read(np.arange(28))\nexcept TrainingError as problem:\n    print(problem.what)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, packed], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"the packed file {packed} changed while it was used\n"), done.stderr
+
+
+def test_a_file_whose_name_another_takes_is_used_on(animals: Path, packed: Path) -> None:
+    source = open_source(settings_for(packed), "pretrain", ignore)
+    before = everything(source)
+    iecl.pack(animals, packed, side=16, sets=SETS, overwrite=True)
+    assert everything(source) == before
+    packed.unlink()
+    assert everything(source) == before
+
+
+def test_a_source_that_goes_closes_its_file(packed: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        open_source(settings_for(packed), "pretrain", ignore).read(np.arange(3))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 # --- what can be wrong with the place

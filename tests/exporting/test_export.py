@@ -68,8 +68,9 @@ def test_the_file_says_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
     assert recipe["training"]["batch"] == 4
     assert recipe["method"]["queue"] == 8
     metadata = {name: value for name, value in metadata.items() if not name.startswith("proof_")}
+    assert len(metadata.pop("digest")) == 16
     assert metadata == {
-        "format": "iecl-backbone-1",
+        "format": "iecl-backbone-2",
         "backbone": "resnet10-w16",
         "image_size": "16",
         "mean": "[0.5, 0.4, 0.3]",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from iecl.backbones.making import make_backbone
 from iecl.errors import UserError
@@ -88,7 +88,7 @@ def test_a_bit_that_flipped_is_noticed(exported: Path) -> None:
 
 def test_a_file_without_features_cannot_be_verified(exported: Path) -> None:
     state, metadata = load_weights(exported)
-    save_file(state, exported, {key: value for key, value in metadata.items() if not key.startswith("proof")})
+    save_weights(exported, state, {key: value for key, value in metadata.items() if not key.startswith("proof")})
     with pytest.raises(UserError, match=r"carries no features to compare with .*; export it again"):
         verify(exported)
 

@@ -10,6 +10,8 @@ import iecl
 import iecl.api
 from iecl.cli.command import main
 from iecl.data.resolve import resolve_data
+from iecl.errors import TrainingError
+from iecl.training.loop import Loop
 from iecl.training.plan import make_plan, with_data
 from iecl.training.probing import open_part
 
@@ -50,6 +52,25 @@ def test_a_run_is_the_same_from_the_folder_and_from_the_file(
     assert (runs[1].path / "skipped.txt").read_text() == f"{both[1]}/red/bad.png\tnot an image\n"
     resumed = iecl.pretrain(out=runs[1].path, resume=True, quiet=True)
     assert resumed.summary["finished"]
+
+
+@pytest.mark.parametrize("harm", ["cut short", "overwritten"])
+def test_a_file_that_changes_in_the_middle_of_a_run_ends_it_with_its_last_checkpoint(
+    both: tuple[Path, Path], tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    whole, save = both[1].read_bytes(), Loop.save
+
+    def save_and_harm(self: Loop, is_best: bool = False) -> None:
+        save(self, is_best)
+        both[1].write_bytes(whole[:5000] if harm == "cut short" else whole[:5000] + bytes(1000) + whole[6000:])
+
+    monkeypatch.setattr(Loop, "save", save_and_harm)
+    with pytest.raises(TrainingError, match=r"the packed file .* changed while it was used"):
+        iecl.pretrain(both[1], tmp_path / "run", sets=[*tiny, *SMALL], **RUN)
+    monkeypatch.setattr(Loop, "save", save)
+    assert (tmp_path / "run/checkpoints/last.ckpt").is_file()
+    both[1].write_bytes(whole)
+    assert iecl.pretrain(out=tmp_path / "run", resume=True, quiet=True).summary["finished"]
 
 
 def test_everything_that_takes_a_folder_takes_the_file(

@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         args,
         f"{result['path']}: {result['weights']}",
         f"features of the built-in images: {result['features']}",
+        f"metadata: {result['metadata']}",
         f"beside a random {result['backbone']}: {moved}, {spectrum}: {verdict}",
     )
     return result

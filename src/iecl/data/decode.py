@@ -32,6 +32,7 @@ from PIL import (
     WebPImagePlugin,  # noqa: F401
 )
 
+from iecl.data.skipping import reasons_of
 from iecl.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "AVIF")
@@ -79,14 +80,18 @@ class Unreadable(Exception):  # noqa: N818 - it is an answer about a file, caugh
     """A file that is no usable picture; the message is the reason in a few words."""
 
 
+class Unopened(Unreadable):
+    """A file that the system did not give: it, or the folder that it is in, is gone or out of reach."""
+
+
 def nothing_readable(name: str, reasons: Counter[str]) -> UserError:
     """The error for data without one good picture.
 
     >>> print(nothing_readable("cats", Counter({"truncated": 2, "empty file": 1})))
     none of the 3 pictures in cats can be read: 2 truncated, 1 empty file (--data)
     """
-    counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
-    return UserError(f"none of the {reasons.total()} pictures in {name} can be read: {counts}", where="--data")
+    counts = reasons_of(reasons)
+    return UserError(f"none of the {reasons.total():,} pictures in {name} can be read: {counts}", where="--data")
 
 
 def decode(
@@ -229,9 +234,9 @@ def _content(path: bytes | str | os.PathLike[str], max_pixels: int) -> io.BytesI
                 raise Unreadable(f"too large: {status.st_size} bytes")
             content = file.read()
     except FileNotFoundError:
-        raise Unreadable("file is gone") from None
+        raise Unopened("file is gone") from None
     except OSError as problem:
-        raise Unreadable((problem.strerror or "cannot be read").lower()) from problem
+        raise Unopened((problem.strerror or "cannot be read").lower()) from problem
     if not content:
         raise Unreadable("empty file")
     return io.BytesIO(content)

@@ -1,5 +1,7 @@
 """A folder of picture files, decoded on each reading or once for all."""
 
+import os
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,12 +10,16 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from iecl.data.batch import Pixels
-from iecl.data.decode import Picture, Unreadable, decode
-from iecl.data.listing import Listing
+from iecl.data.decode import Picture, Unopened, Unreadable, decode
+from iecl.data.listing import Listing, printable
 from iecl.data.loader import in_order
 from iecl.data.source import ArraySource, Numbers, Progress
+from iecl.errors import TrainingError
 
 _BATCH = 64
+PATIENCE = 10.0
+"""Seconds for which a folder may be gone: a drive in the network comes back."""
+_FIRST_WAIT = 0.05
 
 
 class FolderSource:
@@ -45,20 +51,57 @@ class FolderSource:
         return self.read_into(np.empty((len(index), 3, self.side, self.side), np.uint8), index)
 
     def read_into(self, images: Picture, index: Numbers) -> Pixels:
-        """Decode these files into memory that is there already."""
+        """Decode these files into memory that is there already.
+
+        Raises:
+            TrainingError: the folder itself is gone, which says nothing about its files.
+        """
         sizes = np.full((len(index), 2), self.side, np.int64)
         bad: list[tuple[int, str]] = []
         for row, i in enumerate(index.tolist()):
             try:
-                _, sizes[row] = decode(self.listing.path(i), self.side, self.max_pixels, images[row])
+                sizes[row] = self._decode(self.listing.path(i), images[row])
             except Unreadable as problem:
                 images[row] = 0
                 bad.append((row, str(problem)))
         return Pixels(torch.from_numpy(images), torch.from_numpy(sizes), tuple(bad))
 
+    def _decode(self, path: bytes, canvas: Picture) -> tuple[int, int]:
+        try:
+            return decode(path, self.side, self.max_pixels, canvas)[1]
+        except Unopened:  # the file's fault only if the folder is there, and then still
+            wait_for(self.listing.root)
+            return decode(path, self.side, self.max_pixels, canvas)[1]
+
     def path(self, index: int) -> str:
         """The path of a file, in printable letters."""
         return self.listing.name(index)
+
+
+def wait_for(folder: bytes) -> None:
+    """Return as soon as a folder is there and has something in it; a drive that is not mounted leaves an empty one.
+
+    Raises:
+        TrainingError: it was not for `PATIENCE` seconds.
+    """
+    began, wait = time.monotonic(), _FIRST_WAIT
+    while (reason := _absence(folder)) is not None:
+        left = began + PATIENCE - time.monotonic()
+        if left <= 0:
+            raise TrainingError(
+                f"the folder {printable(folder)} is gone: {reason}", where="--data", do="bring it back, and resume"
+            )
+        time.sleep(min(wait, left))
+        wait *= 2
+
+
+def _absence(folder: bytes) -> str | None:
+    """Why a folder cannot be used; None: it can."""
+    try:
+        with os.scandir(folder) as entries:
+            return None if next(entries, None) is not None else "there is nothing in it"
+    except OSError as problem:
+        return (problem.strerror or "no reason given").lower()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from iecl.data.folder import FolderSource
 from iecl.data.listing import list_images
 from iecl.data.named import FACTS, check_split
 from iecl.data.settings import DataSettings
-from iecl.data.source import log_bad
+from iecl.data.skipping import Skipping
 from iecl.errors import UserError
 
 
@@ -96,8 +96,9 @@ def _class_folders(folder: Path) -> tuple[str, ...]:
 
 def _source(folder: Path, classes: tuple[str, ...], settings: DataSettings, name: str) -> FolderSource:
     listing = list_images(folder)
+    tell = Skipping()
     for failure in listing.unreadable:
-        log_bad(*failure)
+        tell(*failure)
     number = {os.fsencode(wnid): label for label, wnid in enumerate(classes)}
     labels = np.full(len(listing), -1, np.int64)
     for owner, start, end in listing.first_folders():

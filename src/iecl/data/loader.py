@@ -4,13 +4,17 @@ The order is a permutation keyed by (seed, epoch); step, process and row give a 
 read is replaced by one that the position alone decides on. Nothing depends on which worker is quicker.
 """
 
+import atexit
 import multiprocessing
 import signal
 import warnings
+import weakref
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +25,15 @@ from iecl import counter
 from iecl.allocation import keep_freed_memory
 from iecl.data.batch import Batch, Pixels
 from iecl.data.decode import nothing_readable
+from iecl.data.skipping import Skipping
 from iecl.data.slots import Slots
-from iecl.data.source import Numbers, OnBad, Source, expect, log_bad, read_into
+from iecl.data.source import Numbers, OnBad, Source, expect, read_into
 from iecl.errors import TrainingError, UserError
 
 _AHEAD = 2
 """Batches that each worker works on in advance, or that a source in this process is told of."""
+_PARENTS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that reach every process of a terminal or a job; the parent alone decides what to do."""
 _DRAWS = 32  # a neighbour would do, but bad files come in runs: whole folders that were not copied
 
 
@@ -142,6 +149,9 @@ class _Pool:
         self._requests = _Requests()
         self._workers = 0 if source.is_decoded else workers
         self._loader: DataLoader[_Made] | None = None
+        self._running: Any = None
+        """The loader's iterator, which has the workers."""
+        _POOLS.add(self)
 
     def answers(self, requests: Iterable[_Request]) -> Generator[_Answer, None, None]:
         """The answers to the requests; an error that a worker met is raised here."""
@@ -161,7 +171,13 @@ class _Pool:
 
     def close(self) -> None:
         """End the workers."""
-        self._loader = None  # the loader's iterator ends them when it goes
+        running, self._running, self._loader = self._running, None, None
+        if running is not None:
+            running._shutdown_workers()  # now: what an error came from may be held for long, and its iterator with it
+            for worker in running._workers:
+                if worker.is_alive():  # it decodes for longer than it is waited for, and does not listen to SIGTERM
+                    worker.kill()
+                    worker.join()
 
     def _with_workers(self, requests: Iterable[_Request]) -> Iterator[_Made]:
         earlier = signal.getsignal(signal.SIGCHLD)
@@ -170,20 +186,30 @@ class _Pool:
         slots = self._reader.slots
         self._requests.current = (replace(one, slot=slots.reserve()) for one in requests) if slots else requests
         try:
-            answers = iter(self._loader)
+            with _held_back(_PARENTS):  # workers that start now are deaf before they can hear
+                self._running = iter(self._loader)
             # The loader's own handler raises wherever the training happens to be when a worker dies. Without it the
             # loss is noticed here, at the next batch.
             if earlier is not None and signal.getsignal(signal.SIGCHLD) is not earlier:
                 signal.signal(signal.SIGCHLD, earlier)
-            yield from answers
+            yield from self._running
         except RuntimeError as problem:
             if "DataLoader worker" not in str(problem):
                 raise
-            raise TrainingError(
-                "a process that decodes pictures died",
-                where=str(problem).splitlines()[0],
-                do="most often the memory ran out: lower data.workers or training.batch",
-            ) from problem
+            raise self._dead_worker(str(problem).splitlines()[0]) from problem
+
+    def _dead_worker(self, where: str) -> TrainingError:
+        """What became of a worker, as far as the system says: it kills without a word where memory runs out."""
+        codes = [worker.exitcode for worker in self._running._workers if worker.exitcode]
+        name = signal.Signals(-codes[0]).name if codes and codes[0] < 0 else ""
+        ended = f"was ended by {name}" if name else f"ended with exit code {codes[0]}" if codes else "died"
+        return TrainingError(
+            f"a process that decodes pictures {ended}",
+            where=where,
+            do="most often the memory ran out: lower data.workers or training.batch"
+            if name in ("SIGKILL", "SIGBUS")
+            else "resume the run; if it happens again, set data.workers=0 to see where",
+        )
 
     def _without(self, requests: Iterable[_Request]) -> Iterator[_Made]:
         """Answer in this process; the source is told of each request while the ones before it are worked on."""
@@ -215,16 +241,31 @@ class _Pool:
             )
 
 
+_POOLS: "weakref.WeakSet[_Pool]" = weakref.WeakSet()
+
+
+@atexit.register  # before multiprocessing's own: that one sends SIGTERM and waits
+def _close_all() -> None:
+    for pool in list(_POOLS):
+        pool.close()
+
+
+@contextmanager
+def _held_back(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """Let signals wait; processes that are started meanwhile let them wait as well."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _settle(worker: int) -> None:
     """What a worker does before its first batch."""
-    _leave_signals_to_the_parent()
+    for number in _PARENTS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS)
     keep_freed_memory()
-
-
-def _leave_signals_to_the_parent() -> None:
-    """Ctrl-C reaches every process of the terminal; the parent alone decides what to do, and ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which a worker inherits
 
 
 class Loader:
@@ -239,7 +280,7 @@ class Loader:
         rank: int = 0,
         world: int = 1,
         workers: int = 0,
-        on_bad: OnBad = log_bad,
+        on_bad: OnBad | None = None,
     ) -> None:
         """Plan the epochs.
 
@@ -250,7 +291,7 @@ class Loader:
             rank: number of this process.
             world: number of processes.
             workers: processes that decode; none are used for pictures that are in memory.
-            on_bad: is told each file that cannot be read, once.
+            on_bad: is told each file that cannot be read, once; without it, the log is.
 
         Raises:
             UserError: there are fewer pictures than one step needs.
@@ -264,7 +305,7 @@ class Loader:
                 where="training.batch",
                 do=f"lower it to {len(source)} or less" if world == 1 else "lower it, or use fewer processes",
             )
-        self._pool, self._on_bad, self._reported = _Pool(source, batch, workers), on_bad, set[int]()
+        self._pool, self._on_bad, self._reported = _Pool(source, batch, workers), on_bad or Skipping(), set[int]()
 
     def epoch(self, epoch: int, first: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch for this process, from step `first` on."""
@@ -291,18 +332,19 @@ class Loader:
         self._pool.close()
 
 
-def in_order(source: Source, batch: int, workers: int = 0, on_bad: OnBad = log_bad) -> Generator[Batch, None, None]:
+def in_order(source: Source, batch: int, workers: int = 0, on_bad: OnBad | None = None) -> Generator[Batch, None, None]:
     """Every readable sample once, in the order of the source; the last batch may be smaller.
 
     Raises:
         UserError: no sample is readable.
     """
     reasons: Counter[str] = Counter()
+    tell = on_bad or Skipping()
     numbers = (np.arange(start, min(start + batch, len(source))) for start in range(0, len(source), batch))
     pool = _Pool(source, batch, workers)
     for answer in pool.answers(_Request(index, index, None) for index in numbers):
         for sample, reason in answer.bad:
-            on_bad(source.path(sample), reason)
+            tell(source.path(sample), reason)
             reasons[reason] += 1
         if len(answer.batch.index):
             yield answer.batch

@@ -1,5 +1,6 @@
 """From the settings to a source of pictures."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from iecl.data.packfile import open_packed
 from iecl.data.resolve import folder_of, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.sharing import resident_once
-from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source, log_bad
+from iecl.data.skipping import Skipping, refuse_too_many
+from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source
 from iecl.errors import UserError, did_you_mean
 
 SPLITS = ("pretrain", "train", "test", "train-part")
@@ -23,10 +25,11 @@ SPLITS = ("pretrain", "train", "test", "train-part")
 def open_source(
     settings: DataSettings,
     split: str = "train",
-    on_bad: OnBad = log_bad,
+    on_bad: OnBad | None = None,
     progress: Progress | None = None,
     *,
     is_shared: bool = False,
+    listed: str = "",
 ) -> Source:
     """The pictures of one split of a folder, a packed file or a named data set.
 
@@ -39,23 +42,27 @@ def open_source(
         settings: what to open; what is `auto`, 0 or empty is chosen as by `resolve_data`.
         split: `train`, `test`, `train-part`, or `pretrain`: all there is to train on without labels.
         on_bad: is told each file or folder that is left out now; a source that decodes later tells its loader.
+            Without it, the log is told.
         progress: is told how many files are decoded, when all are decoded now.
         is_shared: every process of a run opens the same at the same time: on one machine they hold one copy.
+        listed: where `on_bad` lists the files, for messages.
 
     Raises:
-        UserError: there is no such data, or nothing in it can be read.
+        UserError: there is no such data, or nothing in it can be read, or too little of it.
     """
-    settings = resolve_data(settings)
+    settings, on_bad = resolve_data(settings), on_bad or Skipping()
     source = list_source(settings, split, on_bad)
     if not isinstance(source, FolderSource) or not is_decoded_once(source, settings):
         return source
     whole, skipped = (resident_once if is_shared else resident)(source, settings.workers, progress)
     for path, reason in skipped:
         on_bad(path, reason)
+    reasons = Counter(reason for _, reason in skipped)
+    refuse_too_many(source.name, reasons, len(source), settings.max_unreadable, listed)
     return whole
 
 
-def list_source(settings: DataSettings, split: str, on_bad: OnBad = log_bad) -> Source:
+def list_source(settings: DataSettings, split: str, on_bad: OnBad) -> Source:
     """What `open_source` opens, with no picture of a folder decoded yet; the settings are resolved already."""
     folder = folder_of(settings.name)
     if folder is None:

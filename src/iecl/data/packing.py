@@ -1,9 +1,10 @@
-"""`iecl pack`: a folder of pictures decoded once and for all, into one file that training maps into memory."""
+"""`iecl pack`: a folder of pictures decoded once and for all, into one file that training copies pictures from."""
 
 import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from iecl.data.packed import sums_of
 from iecl.data.packfile import FIRST, TABLES, checksum, prelude_of
 from iecl.data.resolve import has_test, resolve_data
 from iecl.data.settings import DataSettings
+from iecl.data.skipping import refuse_too_many
 from iecl.data.source import Numbers, Progress
 from iecl.errors import UserError
 from iecl.runs.directory import sync_folder
@@ -65,7 +67,7 @@ def pack(
         file.seek(FIRST)
         done = 0
         for part in parts:
-            part.write_pixels(file, settings.workers, partial(_show, line.count("packing images"), done, total))
+            part.write_pixels(file, settings, partial(_show, line.count("packing images"), done, total))
             done += len(part.source)
         rows = [part.write_tables(file) for part in parts]
         header = _header(settings, parts, rows)
@@ -108,15 +110,17 @@ class _Part:
     columns: dict[str, list[Numbers]] = field(default_factory=lambda: {"index": [], "sizes": [], "sums": []})
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def write_pixels(self, file: BinaryIO, workers: int, progress: Callable[[int], None]) -> None:
+    def write_pixels(self, file: BinaryIO, settings: DataSettings, progress: Callable[[int], None]) -> None:
         """Append every readable picture, in the order of the list."""
-        self.start = file.tell()
-        for batch in in_order(self.source, _BATCH, workers, on_bad=self.skip):
+        self.start, folders = file.tell(), len(self.skipped)
+        for batch in in_order(self.source, _BATCH, settings.workers, on_bad=self.skip):
             rows = batch.images.flatten(1)
             file.write(rows.numpy().data)
             for name, values in (("index", batch.index), ("sizes", batch.sizes), ("sums", sums_of(rows))):
                 self.columns[name].append(values.numpy().copy())  # what comes from a worker keeps a file open
             progress(int(batch.index[-1]) + 1)
+        reasons = Counter(reason for _, reason in self.skipped[folders:])
+        refuse_too_many(self.source.name, reasons, len(self.source), settings.max_unreadable)
 
     def skip(self, path: str, reason: str) -> None:
         """Note a file that is left out, by its path below the part's folder."""

@@ -32,6 +32,9 @@ class DataSettings:
     max_pixels: int = setting(
         100_000_000, "a picture with more pixels than this is skipped, not decoded", low=1, high=LARGEST
     )
+    max_unreadable: float = setting(
+        0.5, "share of the files above which unreadable ones end the work; 1: never", low=0, high=1
+    )
 
     def __post_init__(self) -> None:
         if 0 < self.image_size < LEAST_SIDE:

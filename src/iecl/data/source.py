@@ -1,6 +1,5 @@
 """Where pixels come from: anything that reads rows by number, and the source that holds them all in memory."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
@@ -154,8 +153,3 @@ def expect(source: Source, index: Numbers) -> None:
     told = getattr(source, "expect", None)
     if told is not None:
         told(index)
-
-
-def log_bad(path: str, reason: str) -> None:
-    """Write to the log that a file is left out: what happens unless a caller does better."""
-    logging.getLogger("iecl.data").warning("left out %s: %s", path, reason)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from iecl.backbones.making import width_of
 from iecl.data.batch import Batch
 from iecl.data.loader import in_order
-from iecl.data.source import OnBad, Progress, Source, log_bad
+from iecl.data.source import OnBad, Progress, Source
 from iecl.errors import UserError
 from iecl.views.making import make_plain, make_views
 from iecl.views.policies import POLICIES, ViewPlan
@@ -90,7 +90,7 @@ def extract(
     batch: int = 256,
     workers: int = 0,
     progress: Progress | None = None,
-    on_bad: OnBad = log_bad,
+    on_bad: OnBad | None = None,
 ) -> Features:
     """The features of every readable picture, each seen once and whole or in its middle square.
 
@@ -105,7 +105,7 @@ def extract(
         batch: pictures in one forward pass; changes no number beyond rounding.
         workers: processes that decode.
         progress: is told how many pictures are done, of how many.
-        on_bad: is told each file that is left out.
+        on_bad: is told each file that is left out; without it, the log is.
     """
 
     def view(pictures: Batch) -> Tensor:

@@ -1,6 +1,7 @@
 """A backbone from a run directory or a file, with the proof that its weights were loaded."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from iecl.parts.spectral_norm import fold, normalise_convolutions, sizes_in
 from iecl.reading import open_plain
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.runs.weights import FORMAT, load_into, load_weights, proof
+from iecl.runs.weights import FORMATS, load_into, load_weights, proof
 from iecl.training.plan import Plan, read_plan
 
 CHECKPOINTS = ("final", "last", "best")
@@ -129,7 +130,7 @@ def _from_file(path: Path) -> LoadedModel:
     with open_plain(path) as file:
         is_torch = file.read(2) == b"PK"
     state, metadata = ({}, {}) if is_torch else load_weights(path)
-    if metadata.get("format") != FORMAT:
+    if metadata.get("format") not in FORMATS:
         raise UserError(
             f"{path} does not say which backbone it holds: its format is {metadata.get('format', 'not given')}",
             where=str(path),
@@ -203,6 +204,9 @@ def _read(metadata: Mapping[str, str], where: str) -> tuple[str, int, tuple[floa
         name, image_size = metadata["backbone"], int(metadata["image_size"])
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as problem:
         raise UserError(f"the metadata of {where} are not complete: {problem}", where=where) from problem
-    if len(mean) != 3 or len(std) != 3 or not 1 <= image_size <= LARGEST_SIDE:
-        raise UserError(f"the metadata of {where} make no sense: image_size {image_size}, mean {mean}", where=where)
+    is_usual = len(mean) == len(std) == 3 and all(map(math.isfinite, mean + std)) and min(std) > 0
+    if not is_usual or not 1 <= image_size <= LARGEST_SIDE:
+        raise UserError(
+            f"the metadata of {where} make no sense: image_size {image_size}, mean {mean}, std {std}", where=where
+        )
     return name, image_size, mean, std

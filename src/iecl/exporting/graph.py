@@ -1,6 +1,7 @@
 """A backbone as an ONNX graph, checked by ONNX Runtime against torch. Needs the onnx extra."""
 
 import logging
+import math
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from iecl.errors import UserError
 from iecl.evaluation.model import LoadedModel
 from iecl.runs.proving import IMAGES, described, proof_features, proof_images
-from iecl.runs.weights import fingerprint
+from iecl.runs.weights import digest_of, fingerprint
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
@@ -28,10 +29,11 @@ def write_onnx(model: LoadedModel, trial: Path, where: str) -> str:
     if lacking:
         raise UserError(f"an ONNX file needs {', '.join(lacking)}", where="--format", do="install iecl[onnx]")
     images, expected = proof_images(model.image_size), proof_features(model.backbone, model.image_size)
-    told = {name: value for name, value in model.metadata.items() if name != "loading"} | described(expected)
-    told["fingerprint"] = fingerprint(model.backbone.state_dict())
+    told = {name: value for name, value in model.metadata.items() if name not in ("loading", "format")}
+    told |= described(expected) | {"fingerprint": fingerprint(model.backbone.state_dict())}
+    told["digest"] = digest_of(told)
     _convert(model.backbone, images, trial, told)
-    difference = _difference(trial, images, expected)
+    difference = _difference(trial, images, expected, told)
     if not difference <= TOLERANCE:
         raise UserError(
             f"the graph gives other features than the run's backbone: they differ by {difference:.2g} of their size",
@@ -67,11 +69,16 @@ def _convert(backbone: torch.nn.Module, images: torch.Tensor, path: Path, told: 
     program.save(str(path), external_data=False)
 
 
-def _difference(path: Path, images: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest one of ONNX Runtime's features from torch's; one image is asked for alone, the batch is free."""
+def _difference(path: Path, images: torch.Tensor, expected: torch.Tensor, told: dict[str, str]) -> float:
+    """The largest one of ONNX Runtime's features from torch's; one image is asked for alone, the batch is free.
+
+    It is infinite where the file does not say of itself what it was told.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    if session.get_modelmeta().custom_metadata_map != told:
+        return math.inf
     parts = [session.run(None, {"images": part.numpy()})[0] for part in (images[:1], images[1:])]
     found = torch.cat([torch.from_numpy(part) for part in parts])
     scale = expected.square().mean().sqrt().clamp_min(1e-12)

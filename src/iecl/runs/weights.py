@@ -1,13 +1,15 @@
 """Weights of a backbone as one safetensors file: plain names, float32, and what is needed to use them.
 
-A file of weights cannot run code, and none is taken on trust: it carries a fingerprint of its tensors, reading checks
-it, and loading into a module proves that every tensor arrived.
+A file of weights cannot run code, and none is taken on trust: it carries a fingerprint of its tensors and a digest of
+all that is said of them, reading checks both, and loading into a module proves that every tensor arrived.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,15 +20,18 @@ from iecl.errors import UserError
 from iecl.runs.directory import write_atomically
 from iecl.runs.snippet import loading_snippet
 
-FORMAT = "iecl-backbone-1"
+FORMAT = "iecl-backbone-2"
+WITHOUT_DIGEST = "iecl-backbone-1"
+"""The format before: a file's metadata, the mean of its images among them, could change unnoticed."""
+FORMATS = (FORMAT, WITHOUT_DIGEST)
 _NAMED = 5  # keys that an error names; more would hide the message
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write tensors and what they are, whole or not at all.
 
-    Floating-point tensors become float32. Format, fingerprint, version and, where the metadata name a backbone, the
-    lines of Python that load the file are added to the metadata where they are missing.
+    Floating-point tensors become float32. Format, fingerprint, digest, version and, where the metadata name a backbone,
+    the lines of Python that load the file are added to the metadata where they are missing.
 
     Args:
         path: a file that ends in `.safetensors`.
@@ -38,6 +43,7 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
     if "backbone" in metadata:
         written["loading"] = loading_snippet(metadata["backbone"], path.name)
     written |= dict(metadata) | {"format": FORMAT, "fingerprint": fingerprint(plain)}
+    written["digest"] = digest_of(written)
     try:
         write_atomically(path, save(plain, written))
     except OSError as problem:
@@ -72,15 +78,58 @@ def load_weights(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
-    except (SafetensorError, OSError) as problem:
-        raise UserError(f"{path} is damaged: {problem}", where=str(path), do="write or copy it again") from problem
-    if "fingerprint" in metadata and metadata["fingerprint"] != (found := fingerprint(state)):
-        raise UserError(
-            f"{path} is damaged: its fingerprint should be {metadata['fingerprint']} and is {found}",
-            where=str(path),
-            do="write or copy it again",
-        )
+        with path.open("rb") as file:  # of two entries with one name other programs may take the other one
+            json.loads(file.read(int.from_bytes(file.read(8), "little")), object_pairs_hook=_once)
+    except (SafetensorError, OSError, ValueError) as problem:
+        raise _damaged(path, str(problem)) from problem
+    _check(path, metadata, fingerprint(state))
     return state, metadata
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, whose names must differ."""
+    names = [name for name, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise ValueError(f"its header has {twice} twice")
+    return dict(pairs)
+
+
+def _check(path: Path, metadata: Mapping[str, str], found: str) -> None:
+    """Hold a file against what it says of itself; one from elsewhere says nothing."""
+    form = metadata.get("format", "")
+    if form.startswith(FORMAT.rstrip("0123456789")) and form not in FORMATS:
+        raise UserError(
+            f"{path} has the format {form}, this iecl reads {' and '.join(FORMATS)}",
+            where=str(path),
+            do="read it with a later version of iecl",
+        )
+    needed = {FORMAT: ("fingerprint", "digest"), WITHOUT_DIGEST: ("fingerprint",)}.get(form, ())
+    lacking = [name for name in needed if name not in metadata]
+    if lacking:
+        raise _damaged(path, f"it has no {lacking[0]}, which {form} has")
+    checks = (("fingerprint", "its fingerprint", found), ("digest", "the digest of its metadata", digest_of(metadata)))
+    for name, words, computed in checks:
+        if metadata.get(name, computed) != computed:
+            raise _damaged(path, f"{words} should be {metadata[name]} and is {computed}")
+
+
+def _damaged(path: Path, how: str) -> UserError:
+    return UserError(f"{path} is damaged: {how}", where=str(path), do="write or copy it again")
+
+
+def digest_of(metadata: Mapping[str, str]) -> str:
+    """Sixteen hexadecimal digits that change with any entry: all that decides what images are made into features.
+
+    The tensors' fingerprint is one of the entries, and the digest itself is none.
+
+    >>> digest_of({"mean": "[0.3]", "std": "[1]"}) == digest_of({"std": "[1]", "mean": "[0.3]", "digest": "any"})
+    True
+    >>> digest_of({"mean": "[0.3]"}) == digest_of({"mean": "[0.9]"})
+    False
+    """
+    entries = {name: value for name, value in metadata.items() if name != "digest"}
+    return hashlib.blake2b(json.dumps(entries, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _refuse_pickle(path: Path) -> None:

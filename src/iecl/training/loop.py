@@ -68,8 +68,10 @@ class Loop:
         self.skipped = SkippedFiles(run)
         if source is None:
             shown = line.count("reading images")
-            source = open_source(plan.data, "pretrain", self.skipped.add, shown, is_shared=True)
+            listed = str(run.skipped)
+            source = open_source(plan.data, "pretrain", self.skipped.add, shown, is_shared=True, listed=listed)
         self.source = source
+        self.skipped.watch(source, plan.data.max_unreadable)
         self.loader = Loader(
             self.source,
             batch=batch_per_process(plan, fabric.world_size),
@@ -150,10 +152,11 @@ class Loop:
             is_last_of_epoch = self.step % self.steps_per_epoch == 0
             if training.checkpoint_steps and self.step % training.checkpoint_steps == 0 and not is_last_of_epoch:
                 self.save()
-            signal = parallel.largest(stop.signal, self.fabric.device)
-            if signal:
+            number = parallel.largest(stop.signal or int(self.skipped.are_too_many), self.fabric.device)
+            if number:
                 batches.close()
-                self._leave(signal)
+                self.skipped.share()  # where there are too many, this raises
+                self._leave(number)
         finish(batches)
         self._end_epoch(epoch)
 

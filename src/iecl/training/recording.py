@@ -4,7 +4,8 @@ import logging
 import math
 import os
 import time
-from collections import deque
+import weakref
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import Tensor
 from iecl import parallel
 from iecl.console import ProgressLine, duration, one_line
 from iecl.data.batch import Batch
+from iecl.data.skipping import Skipping, refuse_too_many
+from iecl.data.source import Source
 from iecl.errors import TrainingError
 from iecl.meters.embedding import read_embedding
 from iecl.methods.contract import Method, Step
@@ -138,7 +141,7 @@ class Recorder:
 
 
 class SkippedFiles:
-    """Files that could not be read: each is named once, counted, and listed in skipped.txt."""
+    """Files that could not be read: listed in skipped.txt, counted, a few of them named; too many stop the run."""
 
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
@@ -146,25 +149,51 @@ class SkippedFiles:
         if os.path.lexists(run.skipped):  # a resumed run has named these already
             lines = (line.rstrip("\r\n") for _, line in read_lines(run.skipped))
             self.reasons = dict(line.split("\t", 1) for line in lines if "\t" in line)
+        self._tell = Skipping(str(run.skipped), log)
+        self._met: dict[str, str] = {}
+        """Those of the source that this run, since it was started or resumed, could not read."""
+        self._fresh: dict[str, str] = {}
+        """Those that the other processes have not heard of."""
+        self._watched = ("", 0, 1.0)
+        self._handle = -1
+
+    def watch(self, source: Source, share: float) -> None:
+        """From now on count files against this share of a source; what was left out before is no part of it."""
+        self._watched = (source.name, len(source), share)
+        self._met.clear()
+        self._fresh.clear()
 
     def add(self, path: str, reason: str) -> None:
-        """Name a file, once."""
+        """List a file, once."""
         path, reason = one_line(path).replace("\t", " "), one_line(reason)  # a packed file may call one anything
-        if path in self.reasons:
-            return
-        self.reasons[path] = reason
-        log.warning("skipped %s: %s", path, reason)
-        if parallel.rank() == 0:
-            with self.run.skipped.open("a", encoding="utf-8") as file:
-                file.write(f"{path}\t{reason}\n")
+        self._met[path] = self._fresh[path] = reason
+        if path not in self.reasons:
+            self._tell(path, reason)
+            self._list({path: reason})
+
+    def _list(self, fresh: dict[str, str]) -> None:
+        self.reasons |= fresh
+        if parallel.rank() == 0 and fresh:
+            if self._handle < 0:  # it stays open: fifty thousand files would be opened fifty thousand times
+                self._handle = os.open(self.run.skipped, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                weakref.finalize(self, os.close, self._handle)
+            os.write(self._handle, "".join(f"{path}\t{reason}\n" for path, reason in fresh.items()).encode())
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether this process has met more than the run may do without."""
+        _, total, share = self._watched
+        return len(self._met) > share * total
 
     def share(self) -> None:
-        """Bring together what every process has met; all of them must call it."""
-        if not parallel.is_on():
-            return
-        for found in parallel.gather_objects(self.reasons):
-            fresh = {path: reason for path, reason in found.items() if path not in self.reasons}
-            self.reasons |= fresh
-            if parallel.rank() == 0 and fresh:
-                with self.run.skipped.open("a", encoding="utf-8") as file:
-                    file.writelines(f"{path}\t{reason}\n" for path, reason in fresh.items())
+        """Bring together what every process has met; all of them must call it.
+
+        Raises:
+            TrainingError: together they are too many.
+        """
+        for found in parallel.gather_objects(self._fresh):
+            self._met = found | self._met
+            self._list({path: reason for path, reason in found.items() if path not in self.reasons})
+        self._fresh.clear()
+        name, total, share = self._watched
+        refuse_too_many(name, Counter(self._met.values()), total, share, str(self.run.skipped))
