@@ -209,7 +209,7 @@ def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: boo
         made = RunDirectory(out or f"{parent.path}-{epochs}-epochs")
         if rank_at_start() == 0:
             made = RunDirectory.fresh(made.path, overwrite)
-            copy_state(parent, made)
+            copy_state(parent, made, epochs)
         log.info("writing to %s", made.path)
         return _start(plan, made, quiet, origin)
 

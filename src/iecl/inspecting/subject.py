@@ -20,8 +20,9 @@ from iecl.evaluation.model import LoadedModel, load_model
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
 from iecl.objective.wrapper import IECL
-from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
+from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, weights_in
 from iecl.runs.directory import RunDirectory
+from iecl.runs.weights import load_into
 from iecl.saib.block import SAIB
 from iecl.saib.certified import CertifiedSAIB
 from iecl.settings import read_toml
@@ -131,5 +132,5 @@ def _method_of(run: RunDirectory, plan: Plan, checkpoint: str) -> Method | None:
         samples, classes = len(source), len(source.classes)
     world = max(1, plan.training.devices) * plan.training.nodes
     method = build_method(plan, world, samples=samples, classes=classes)
-    method.load_state_dict(state["method"])
+    load_into(method, weights_in(state, str(run.checkpoints)), str(run.checkpoints))
     return method.requires_grad_(False)

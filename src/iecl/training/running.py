@@ -77,24 +77,24 @@ def _train_in_process(fabric: Fabric, values: dict[str, Any], out: str, quiet: b
 def _train(fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine) -> dict[str, Any]:
     began = time.monotonic()
     loop = Loop(fabric, plan, run, line)
-    first = loop.step
     loop.train()
     loop.skipped.share()
     if not fabric.is_global_zero:
         return {}
     seconds = time.monotonic() - began
-    images = (loop.steps - first) * plan.training.batch * plan.training.accumulate
+    images = (loop.steps - loop.first) * plan.training.batch * plan.training.accumulate
     _write_weights(loop, run)
     summary: dict[str, Any] = {
         "finished": True,
         "steps": loop.steps,
+        "steps_before": loop.first,
         "images": len(loop.source),
         "skipped": len(loop.skipped.reasons),
         "seconds": round(seconds, 1),
         "images_per_second": round(images / seconds, 1),
         "peak_memory_megabytes": peak_memory(fabric.device),
     }
-    held = held_against(run, plan, summary, (loop.steps - first) / loop.steps)
+    held = held_against(run, plan, summary, (loop.steps - loop.first) / loop.steps)
     if held:
         summary["plan"] = held
     return _write_summary(run, summary, width_of(loop.method.encoder()), is_untrained=not loop.method.online)
@@ -117,7 +117,7 @@ def _write_summary(
         log.info("%s skipped%s", counted(summary["skipped"], "file"), listed)
         log.info(
             "%s in %s, %.0f images/s; backbone in %s",
-            counted(summary["steps"], "step"),
+            counted(summary["steps"] - summary["steps_before"], "step"),
             duration(summary["seconds"]),
             summary["images_per_second"],
             run.weights,
