@@ -1,7 +1,6 @@
 """A checkpoint that does not fit is refused before anything of it is loaded."""
 
 import json
-import pickle
 import shutil
 import subprocess
 import sys
@@ -258,7 +257,6 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
             return (tmp_path.joinpath("ran").touch, ())
 
     torch.save({"step": Code()}, tmp_path / "last.ckpt")
-    assert pickle.PROTO  # the file holds a pickle, and reading it calls nothing
     with pytest.raises(UserError, match="is damaged: UnpicklingError"):
         load_checkpoint(tmp_path / "last.ckpt")
     assert not (tmp_path / "ran").exists()

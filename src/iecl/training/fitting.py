@@ -24,7 +24,7 @@ BROKEN_KEY = "samples"
 
 def check_run(state: Mapping[str, Any]) -> None:
     """Raise a `UserError` unless a state has the parts of a run's checkpoint and its numbers make sense."""
-    _refuse(list(_wrong_numbers(state)))
+    refuse(list(_wrong_numbers(state)))
 
 
 def check_checkpoint(
@@ -46,10 +46,25 @@ def check_checkpoint(
     problems += _unfit_precision(state["precision"], precision)
     if not problems and BROKEN_KEY not in state:
         problems += not_finite(state["method"], state["optimiser"])
-    _refuse(problems)
+    refuse(problems)
 
 
-def _refuse(problems: list[str]) -> None:
+def check_course(
+    state: Mapping[str, Any], network: nn.Module, optimiser: Optimizer, *, last: int, lists: tuple[str, ...] = ()
+) -> None:
+    """The same for a network that an evaluation trains up to step (or epoch) `last`; `lists` hold its losses."""
+    problems = list(unfit_tensors(state.get("network"), network.state_dict()))
+    problems += unfit_optimiser(state.get("optimiser"), optimiser, network, state["step"])
+    problems += [] if state["step"] <= last else [f"step is {shown(state['step'])} of {last}"]
+    for name in lists:
+        losses = state.get(name)
+        if not isinstance(losses, list) or not all(type(loss) is float for loss in losses):
+            problems.append(f"{name} is {shown(losses)}")
+    refuse(problems)
+
+
+def refuse(problems: list[str]) -> None:
+    """Raise a `UserError` with the first of the problems, if there are any."""
     if problems:
         raise UserError(
             f"does not fit: {few(problems)}", do="use the checkpoints, settings and images that the run was made with"

@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from iecl.methods.contract import ParamGroup
 from iecl.training.settings import OptimiserSettings
 
 COUNTER = "step"
-"""What AdamW calls the number of steps that a weight has made."""
+"""What Adam calls the number of steps that a weight has made."""
 
 
 def make_optimiser(groups: Iterable[ParamGroup], settings: OptimiserSettings, rate: float) -> Optimizer:
@@ -133,8 +133,9 @@ class LARS(Optimizer):
         ]
 
 
+# AdamW is an Adam.
 REMEMBERED: dict[type[Optimizer], frozenset[str]] = {
-    AdamW: frozenset({COUNTER, "exp_avg", "exp_avg_sq"}),
+    Adam: frozenset({COUNTER, "exp_avg", "exp_avg_sq"}),
     SGD: frozenset({"momentum_buffer"}),
     LARS: frozenset({"momentum"}),
 }
