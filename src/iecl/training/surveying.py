@@ -22,15 +22,15 @@ def survey_source(source: Source, plan: Plan, device: torch.device, encode: Enco
     """
     data, share, world = plan.data, plain_share(plan.data.image_size), parallel.world()
     batches = in_order(source, max(1, plan.training.batch // world), data.workers, on_bad=lambda path, reason: None)
-    seen: list[tuple[Tensor, Tensor]] = []
+    found: Tensor | None = None
     for number, batch in enumerate(batches):
-        if number % world == parallel.rank():
-            here = batch.to(device)
-            views = make_plain(here.images, here.sizes, data.image_size, data.mean, data.std, share)
-            seen.append((here.index, encode(views).float()))
-    # A process may have had no turn, where files cannot be read: it learns the width from the others.
-    width = max(parallel.gather_objects(seen[0][1].shape[1] if seen else 0))
-    found = torch.zeros(len(source), width, device=device)
-    for index, rows in seen:
-        found[index] = rows
-    return parallel.total(found)
+        if number % world != parallel.rank():
+            continue
+        here = batch.to(device)
+        rows = encode(make_plain(here.images, here.sizes, data.image_size, data.mean, data.std, share)).float()
+        if found is None:
+            found = rows.new_zeros(len(source), rows.shape[1])
+        found[here.index] = rows
+    # A process may have had no turn, where few files can be read: it learns the width from the others.
+    width = max(parallel.gather_objects(0 if found is None else found.shape[1]))
+    return parallel.total(torch.zeros(len(source), width, device=device) if found is None else found)
