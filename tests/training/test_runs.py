@@ -270,6 +270,26 @@ def test_the_printed_block_trains_with_the_paper_preset_at_a_sane_rate(
     assert {"loss/iecl/kl", "loss/iecl/entropy"} <= run.summary["last"].keys()
 
 
+def test_groups_need_not_divide_the_sample_that_is_looked_at(
+    picture_folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    sets = [*tiny, "method.norm_groups=3"]  # of 12 images in a batch, and 40 in the sample
+    run = iecl.pretrain(
+        picture_folder, tmp_path / "run", method="moco-v2", sets=sets, **(RUN | {"batch_size": 12, "epochs": 1})
+    )
+    assert run.summary["finished"]
+
+
+def test_an_error_that_every_process_meets_reaches_the_user_as_one_line(
+    picture_folder: Path, tmp_path: Path, tiny: list[str]
+) -> None:
+    sets = [*tiny, "method.norm_groups=3", "training.devices=2", "training.look_epochs=0"]
+    with pytest.raises(UserError, match="3 groups cannot be shared by 2 processes") as caught:
+        iecl.pretrain(picture_folder, tmp_path / "run", method="moco-v2", sets=sets, **(RUN | {"batch_size": 12}))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can start worker processes quickly")
 def test_two_processes_train_like_one(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     # Batch norm sees half a batch in each process, so curves are near and not equal; both must see the same images.

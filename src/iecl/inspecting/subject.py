@@ -26,7 +26,7 @@ from iecl.runs.weights import load_into
 from iecl.saib.block import SAIB
 from iecl.saib.certified import CertifiedSAIB
 from iecl.settings import read_toml
-from iecl.training.building import build_method
+from iecl.training.building import assemble_method
 from iecl.training.plan import Plan, plan_from_values
 from iecl.views.making import make_plain, make_views
 from iecl.views.policies import POLICIES, ViewPlan, ViewSettings, plain_share, resolve_views
@@ -131,6 +131,6 @@ def _method_of(run: RunDirectory, plan: Plan, checkpoint: str) -> Method | None:
         source = open_source(replace(plan.data, resident_megabytes=0), "pretrain")
         samples, classes = len(source), len(source.classes)
     world = max(1, plan.training.devices) * plan.training.nodes
-    method = build_method(plan, world, samples=samples, classes=classes)
+    method = assemble_method(plan, world, samples=samples, classes=classes)
     load_into(method, weights_in(state, str(run.checkpoints)), str(run.checkpoints))
     return method.requires_grad_(False)

@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 import iecl
 from iecl import parallel
 from iecl.allocation import give_back_freed_memory
 from iecl.backbones.making import stem_of, width_of
 from iecl.console import ProgressLine, counted, duration, log_to_terminal
-from iecl.errors import TrainingError, UserError
+from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.meters.verdict import UNTRAINED, verdict
 from iecl.parts.spectral_norm import fold
 from iecl.runs.directory import RunDirectory, rank_at_start, write_atomically, write_json
@@ -42,11 +43,21 @@ def start(plan: Plan, run: RunDirectory, *, quiet: bool = False) -> dict[str, An
         write_atomically(run.settings, plan.to_toml(header))
         write_json(run.environment, describe_environment() | {"device": _device_name(plan)})
     # Plain values: Lightning looks into what it sends to other processes and stumbles over frozen dataclasses.
-    result = fabric.launch(_train_in_process, plan.values(), str(run.path), quiet)  # type: ignore[arg-type]
+    try:
+        result = fabric.launch(_train_in_process, plan.values(), str(run.path), quiet)  # type: ignore[arg-type]
+    except ProcessRaisedException as problem:
+        raise _error_of(problem) from problem
     if isinstance(result, UserError):
         raise result
     summary: dict[str, Any] = result
     return summary
+
+
+def _error_of(problem: Exception) -> Exception:
+    """What a user can mend arrives from another process as the last line of a traceback."""
+    kind, _, words = str(problem).strip().rpartition("\n")[2].partition(": ")
+    known = {f"{cls.__module__}.{cls.__name__}": cls for cls in (UserError, TrainingError, Interrupted)}
+    return known[kind](words) if kind in known else problem
 
 
 def _device_name(plan: Plan) -> str:
