@@ -151,7 +151,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < 2**63
+    return type(value) in (int, float) and 0 <= value < math.inf
 
 
 def _unfit_memory(name: str, values: Any, weight: Tensor, keys: frozenset[str], step: int) -> Iterator[str]:
