@@ -1,6 +1,7 @@
 """Three intents, three spellings: resume, extend, start from weights."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from iecl.evaluation.model import load_model
 from iecl.runs.checkpoint import latest_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import fingerprint
+from iecl.settings import read_toml
+from iecl.training.plan import plan_from_values
 
 SMALL = {"method": {"hidden": 16, "out": 8}}
 RUN = {"backbone": "resnet10-w16", "batch_size": 8, "settings": SMALL, "quiet": True}
@@ -99,6 +102,19 @@ def test_a_resumed_run_notes_it(short: Path, picture_folder: Path) -> None:
     (short / "summary.json").unlink()
     iecl.pretrain(out=short, resume=True, quiet=True)
     assert [row["kind"] for row in history(short)] == ["start", "resume"]
+
+
+def test_speed_and_forecast_of_a_resumed_run_count_its_own_steps(short: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (short / "checkpoints" / "previous.ckpt").replace(short / "checkpoints" / "last.ckpt")  # step 5 of 10
+    (short / "summary.json").unlink()
+    settings = plan_from_values(read_toml(short / "settings.toml")).values()
+    forecast = {"seconds": 100.0, "memory_megabytes": 1.0, "measured": {"settings": settings}}
+    (short / "plan.json").write_text(json.dumps(forecast))
+    with caplog.at_level(logging.INFO):
+        run = iecl.pretrain(out=short, resume=True)
+    assert run.summary["plan"]["seconds"]["foretold"] == 50.0
+    assert (run.summary["steps"], run.summary["steps_before"]) == (10, 5)
+    assert any(record.getMessage().startswith("5 steps in") for record in caplog.records)
 
 
 def test_resuming_and_starting_from_weights_exclude_each_other(short: Path) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 from iecl.console import plain_table
 from iecl.errors import UserError
 from iecl.evaluation.model import LoadedModel
-from iecl.runs.checkpoint import latest_checkpoint
+from iecl.runs.checkpoint import NAMES, latest_checkpoint, load_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import save_weights
 from iecl.schedule import Clock, Ramp, warm_cosine
+from iecl.training.fitting import check_run
 from iecl.training.plan import Plan, read_plan
 
 POINTS = 6
@@ -36,14 +37,13 @@ def longer(parent: RunDirectory, epochs: int) -> tuple[Plan, dict[str, Any]]:
     Raises:
         UserError: the parent has no checkpoint, or has already come as far.
     """
-    plan, state = read_plan(parent), latest_checkpoint(parent.checkpoints)
+    plan, state = read_plan(parent), latest_checkpoint(parent.checkpoints, check_run)
     if state is None:
         raise UserError(f"{parent.path} has no checkpoint to go on from", where="RUN", do="resume it, or start anew")
-    if "steps" not in state:
-        raise UserError(f"the checkpoint in {parent.path} is of an older version", where="RUN", do="use --from")
-    per_epoch = state["steps"] // plan.training.epochs
-    if per_epoch < 1:
-        raise UserError(f"the checkpoint in {parent.path} is not of these settings", where=str(parent.settings))
+    per_epoch, rest = divmod(state["steps"], plan.training.epochs)
+    if rest or not per_epoch:
+        words = f"the checkpoint in {parent.path} is of {state['steps']} steps"
+        raise UserError(f"{words}, which are not {plan.training.epochs} epochs", where="RUN", do="use --from")
     if epochs * per_epoch <= state["step"]:
         done = state["step"] / per_epoch
         raise UserError(f"{parent.path} has done {done:g} epochs already", where="--epochs", do="give a larger number")
@@ -57,18 +57,25 @@ def longer(parent: RunDirectory, epochs: int) -> tuple[Plan, dict[str, Any]]:
     }
 
 
-def copy_state(parent: RunDirectory, run: RunDirectory) -> None:
-    """Give a new run the checkpoint and the metrics of its parent."""
-    for name in ("last.ckpt", "best.ckpt"):
-        if (parent.checkpoints / name).exists():
-            shutil.copyfile(parent.checkpoints / name, run.checkpoints / name)
+def copy_state(parent: RunDirectory, run: RunDirectory, epochs: int) -> None:
+    """Give a new run of so many epochs the checkpoints and the metrics of its parent."""
+    before = read_plan(parent).training.epochs
+    for path in (path for name in NAMES if (path := parent.checkpoints / f"{name}.ckpt").exists()):
+        try:
+            state = load_checkpoint(path)
+            check_run(state)
+        except UserError:  # an older one serves: `longer` has looked, and has told
+            continue
+        write_checkpoint(run.checkpoints / path.name, state | {"steps": state["steps"] // before * epochs})
+    if (parent.checkpoints / "best.ckpt").exists():
+        shutil.copyfile(parent.checkpoints / "best.ckpt", run.checkpoints / "best.ckpt")
     if parent.metrics.exists():
         shutil.copyfile(parent.metrics, run.metrics)
 
 
 def curves(parent: RunDirectory, new: Plan) -> str:
     """Old and new learning rate, and every value of the method that changes over a run, at some of its moments."""
-    old, state = read_plan(parent), latest_checkpoint(parent.checkpoints)
+    old, state = read_plan(parent), latest_checkpoint(parent.checkpoints, check_run)
     assert state is not None  # `longer` has looked
     per_epoch, now = state["steps"] // old.training.epochs, int(state["step"])
     end = per_epoch * new.training.epochs

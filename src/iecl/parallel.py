@@ -31,9 +31,9 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        ctx.rows = len(rows)
+        ctx.rows, rows = len(rows), rows.contiguous()
         parts = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, rows.contiguous())
+        dist.all_gather(parts, rows)
         return torch.cat(parts)
 
     @staticmethod
@@ -52,14 +52,19 @@ def gather(rows: Tensor) -> Tensor:
     return gathered
 
 
-def average(value: Tensor) -> Tensor:
-    """Mean of a tensor over all processes, without gradient."""
+def total(value: Tensor) -> Tensor:
+    """Sum of a tensor over all processes, without gradient."""
     value = value.detach()
     if not is_on():
         return value
-    total = value.clone()
-    dist.all_reduce(total)
-    return total / world()
+    summed = value.clone()
+    dist.all_reduce(summed)
+    return summed
+
+
+def average(value: Tensor) -> Tensor:
+    """Mean of a tensor over all processes, without gradient."""
+    return total(value) / world() if is_on() else value.detach()
 
 
 def any_of(flag: bool, device: torch.device) -> bool:

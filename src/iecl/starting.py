@@ -86,7 +86,7 @@ def extend(parent: RunDirectory, epochs: int, out: str | Path, *, overwrite: boo
         log.info("%s", line)
 
     def prepare(claimed: Claim) -> Mapping[str, Any]:
-        copy_state(parent, claimed.run)
+        copy_state(parent, claimed.run, epochs)
         claimed.steps_before = origin["step"]
         return origin
 

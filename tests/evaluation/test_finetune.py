@@ -16,6 +16,7 @@ from iecl.evaluation.bench import Bench
 from iecl.evaluation.fewshot import FewShot, FewShotSettings
 from iecl.evaluation.finetune import Course, FineTune, FineTuneSettings, Lesson
 from iecl.evaluation.model import load_model
+from iecl.runs.checkpoint import load_checkpoint, write_checkpoint
 from made_runs import MadeRun
 
 SHORT = FineTuneSettings(epochs=3, batch=8, rate=0.1, backbone_rate=0.02)
@@ -106,6 +107,20 @@ def test_a_course_that_is_done_is_not_trained_again(
     first = FineTune(SHORT).measure(bench_of(made_run, work=tmp_path))
     monkeypatch.setattr(Course, "_pass", lambda self: pytest.fail("an epoch was taken again"))
     assert FineTune(SHORT).measure(bench_of(made_run, work=tmp_path)) == first
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_before_anything_is_loaded(made_run: MadeRun, tmp_path: Path) -> None:
+    bench = bench_of(made_run, work=tmp_path / "work")
+    tuned(bench, SHORT, epochs=1)
+    (last,) = (tmp_path / "work").rglob("last.ckpt")
+    state = load_checkpoint(last)
+    state["optimiser"]["state"][0]["momentum_buffer"] = torch.zeros(2)
+    write_checkpoint(last, state)
+    course = Course(bench, SHORT, Lesson.of(bench, SHORT))
+    with pytest.raises(UserError, match=r"no checkpoint can be used: .*momentum_buffer of backbone.conv1.weight is"):
+        course.restore()
+    assert course.epoch == 0
+    assert not course.optimiser.state
 
 
 def test_other_settings_weights_or_pictures_start_anew(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:

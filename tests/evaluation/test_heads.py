@@ -1,6 +1,7 @@
 """Heads side by side: each is trained as if it were alone."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from iecl import counter
+from iecl.errors import UserError
 from iecl.evaluation.features import Features
 from iecl.evaluation.heads import Heads, Pace, train_heads
 from iecl.evaluation.linear import LinearSettings
@@ -45,6 +47,13 @@ def test_a_head_learns_beside_others_what_it_learns_alone() -> None:
         train_heads(alone, lambda epoch: data, [pace], settings)
         torch.testing.assert_close(together.weight[number], alone.weight[0], atol=1e-5, rtol=1e-4)  # order of sums
         torch.testing.assert_close(together.bias[number], alone.bias[0], atol=1e-5, rtol=1e-4)
+
+
+def test_heads_of_another_width_are_not_taken_over_from_a_checkpoint(tmp_path: Path) -> None:
+    data, settings = clouds(50, seed=6, spread=2.0), LinearSettings(epochs=2, batch=8)
+    train_heads(Heads.empty(1, 5, 16), lambda epoch: data, [Pace(0.03, 1e-5)], settings, folder=tmp_path)
+    with pytest.raises(UserError, match=r"weight is float32 \[1, 5, 16\], not float32 \[2, 5, 16\]"):
+        train_heads(Heads.empty(2, 5, 16), lambda epoch: data, [Pace(0.03, 1e-5)] * 2, settings, folder=tmp_path)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_one_does_not() -> None:

@@ -65,7 +65,7 @@ def test_the_shuffle_changes_with_the_step_and_the_view_and_nothing_else() -> No
 
 
 def test_a_batch_that_groups_cannot_share_is_an_error_at_the_first_step() -> None:
-    with pytest.raises(UserError, match="10 images in each process cannot be cut into 4 equal groups"):
+    with pytest.raises(UserError, match="10 images cannot be cut into 4 equal groups"):
         build(norm_groups=4).step(views(10), CLOCK)
 
 

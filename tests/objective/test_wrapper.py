@@ -269,7 +269,7 @@ def test_the_expansion_is_measured_on_the_pictures_and_noise_of_the_step() -> No
     settings = ObjectiveSettings(expansion="total", expansion_images=3)
     method, given = IECL(host(**SYMMETRIC), certified_block(), settings), views()
     found = method.step(given, CLOCK).readings["iecl/expansion_total"].item()
-    noise = method._stream(given, CLOCK, 1, 3)
+    noise = method._stream(given.positions[:3], CLOCK, 1)
     exact = method.saib.certificate(given.full[1][:3], noise).exact_log_det.mean().item() / 768
     assert found == pytest.approx(exact, rel=0.1)  # one probe of each of three pictures
 
@@ -296,7 +296,7 @@ def test_the_gain_of_the_block_is_read_and_moves_nothing(block: Callable[[], tor
     found = method.meters()
     assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
     if isinstance(method.saib, CertifiedSAIB):
-        certificate = method.saib.certificate(given.full[1], method._stream(given, CLOCK, 1, 8))
+        certificate = method.saib.certificate(given.full[1], method._stream(given.positions, CLOCK, 1))
         exact = certificate.exact_log_det.mean().item() / 768
     else:  # as one map of the whole batch
         exact = log_abs_det(method.saib.double(), given.full[1].double(), is_mixing=True).item() / (8 * 768)

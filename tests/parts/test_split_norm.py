@@ -73,6 +73,16 @@ def test_a_batch_that_cannot_be_cut_is_an_error_that_says_what_to_do() -> None:
         split(torch.randn(6, 3, 4, 4))
 
 
+def test_processes_share_the_groups_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, split = pair(groups=4)
+    monkeypatch.setattr("iecl.parallel.world", lambda: 2)
+    x = torch.randn(8, 3, 5, 5)  # half of a batch of sixteen
+    assert torch.allclose(split(x), torch.cat([plain(part) for part in x.chunk(2)]), atol=1e-6)
+    monkeypatch.setattr("iecl.parallel.world", lambda: 3)
+    with pytest.raises(UserError, match=r"4 groups cannot be shared by 3 processes \(method.norm_groups\); use a mult"):
+        split(x)
+
+
 def test_a_network_without_batch_norm_is_refused() -> None:
     with pytest.raises(UserError, match=r"no batch norm .*method.norm_groups.*set it to 0"):
         split_norms(2, nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))

@@ -29,6 +29,16 @@ def test_workers_and_processes_may_change_and_are_told(tmp_path: Path, caplog: p
     assert "workers" not in caplog.text
 
 
+def test_batch_norm_is_named_only_where_it_sees_another_part_of_the_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = run_of(tmp_path, "training.devices=2", "method.norm_groups=4", "saib.form=certified")
+    with caplog.at_level(logging.WARNING):
+        settings_to_resume(run, "", {}, ["training.devices=1"])
+    assert "rounding does not" in caplog.text
+    assert "batch norm" not in caplog.text
+
+
 def test_what_decides_how_it_goes_on_may_not_change(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"keeps its settings: training\.seed was 0, now 1 .*use the same values"):
         settings_to_resume(run_of(tmp_path), "", {"training": {"seed": 1}}, [])

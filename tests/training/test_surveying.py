@@ -1,8 +1,10 @@
 """A look at every sample: each once, in order, and nothing else changes."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from iecl.data.opening import open_source
@@ -10,6 +12,7 @@ from iecl.data.resolve import resolve_data
 from iecl.training.plan import make_plan
 from iecl.training.surveying import survey_source
 from iecl.views.making import make_plain
+from made_pictures import make_pictures
 
 
 def test_every_sample_is_seen_once_in_the_order_of_the_source(picture_folder: Path) -> None:
@@ -37,3 +40,51 @@ def test_a_file_that_cannot_be_read_leaves_a_row_of_zeros(picture_folder: Path) 
     source = open_source(plan.data, "pretrain")
     found = survey_source(source, plan, torch.device("cpu"), lambda x: x.new_ones(len(x), 2))
     assert found.sum(dim=1).tolist() == [0.0 if row == 3 else 2.0 for row in range(len(source))]
+
+
+def surveyed(case: str, rank: int = 0, world: int = 1) -> dict[str, torch.Tensor]:
+    """Rows of each sample, with a batch of so many images; the second case has few files that can be read."""
+    folder, batch = case.split(" ")
+    plan = make_plan(
+        flags={"data": {"name": folder, "resident_megabytes": 0}, "training": {"batch": int(batch)}},
+    )
+    plan = replace(plan, data=replace(resolve_data(plan.data), workers=0))
+    source = open_source(plan.data, "pretrain")
+    turns = []
+
+    def encode(x: torch.Tensor) -> torch.Tensor:
+        turns.append(len(x))
+        return x.mean(dim=(2, 3))
+
+    found = survey_source(source, plan, torch.device("cpu"), encode)
+    return {"rows": found, "turns": torch.tensor(len(turns))}
+
+
+def work(rank: int, cases: list[str], folder: str) -> None:
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for number, case in enumerate(cases):
+        torch.save(surveyed(case, rank, 2), Path(folder) / f"{number}-{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture
+def few_readable(tmp_path: Path) -> Path:
+    """Forty files of which only the first ten are images."""
+    folder = make_pictures(tmp_path / "few")
+    for file in sorted(folder.rglob("*.png"))[10:]:
+        file.write_bytes(b"no image")
+    return folder
+
+
+def test_two_processes_see_what_one_sees_even_where_one_of_them_has_no_batch(
+    picture_folder: Path, few_readable: Path, tmp_path: Path
+) -> None:
+    cases = [f"{picture_folder} 40", f"{picture_folder} 7", f"{few_readable} 40"]
+    torch.multiprocessing.spawn(work, args=(cases, str(tmp_path)), nprocs=2)
+    for number, case in enumerate(cases):
+        alone = surveyed(case)["rows"]
+        both = [torch.load(tmp_path / f"{number}-{rank}.pt", weights_only=True) for rank in (0, 1)]
+        assert all(torch.equal(found["rows"], alone) for found in both)
+    assert [int(found["turns"]) for found in both] == [1, 0]  # of the last case: nothing was left to the second

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -28,6 +29,8 @@ from iecl.reading import LARGEST
 from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
 from iecl.schedule import Clock, warm_cosine
 from iecl.settings import as_values, setting
+from iecl.training.fitting import check_course
+from iecl.training.optimisers import recall
 from iecl.views.making import make_views
 from iecl.views.policies import ViewPlan
 
@@ -133,10 +136,11 @@ class Course:
 
     def restore(self) -> None:
         """Go on after the newest checkpoint of this course, if there is one."""
-        state = latest_checkpoint(self.folder) if self.folder is not None and self.folder.is_dir() else None
+        check = partial(check_course, network=self.network, optimiser=self.optimiser, last=self.settings.epochs)
+        state = latest_checkpoint(self.folder, check) if self.folder is not None and self.folder.is_dir() else None
         if state is not None:
             self.network.load_state_dict(state["network"])
-            self.optimiser.load_state_dict(state["optimiser"])
+            recall(self.optimiser, state["optimiser"])
             self.epoch = state["step"]
             log.info("fine-tuning goes on after epoch %d of %d", self.epoch, self.settings.epochs)
 

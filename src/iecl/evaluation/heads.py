@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -13,8 +13,9 @@ from torch import Tensor
 from iecl import counter
 from iecl.evaluation.contract import first_right, ranked_hits
 from iecl.evaluation.features import Features
-from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
+from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint, shown
 from iecl.schedule import Clock, warm_cosine
+from iecl.training.fitting import refuse, unfit_tensors
 
 log = logging.getLogger("iecl.evaluation")
 _CELLS = 2**23  # scores that are held at once
@@ -121,7 +122,7 @@ def train_heads(
         torch.tensor(values, device=heads.bias.device)
         for values in ([pace.rate for pace in paces], [pace.decay for pace in paces])
     )
-    first = _restore(heads, velocities, folder)
+    first = _restore(heads, velocities, how.epochs, folder)
     seen = of_epoch(how.epochs - 1) if first == how.epochs else None
     for epoch in range(first, how.epochs):
         seen = of_epoch(epoch)
@@ -133,9 +134,15 @@ def train_heads(
     return seen
 
 
-def _restore(heads: Heads, velocities: Heads, folder: Path | None) -> int:
+def _restore(heads: Heads, velocities: Heads, epochs: int, folder: Path | None) -> int:
     """Take over the newest checkpoint, if there is one; returns how many epochs are done."""
-    state = latest_checkpoint(folder) if folder is not None and folder.is_dir() else None
+
+    def check(state: dict[str, Any]) -> None:
+        parts = {"heads": vars(heads), "velocities": vars(velocities)}
+        problems = [words for name, wanted in parts.items() for words in unfit_tensors(state.get(name), wanted)]
+        refuse(problems if state["step"] <= epochs else [*problems, f"epoch {shown(state['step'])} of {epochs}"])
+
+    state = latest_checkpoint(folder, check) if folder is not None and folder.is_dir() else None
     if state is None:
         return 0
     for name, some in (("heads", heads), ("velocities", velocities)):

@@ -15,7 +15,7 @@ from iecl.errors import UserError, did_you_mean
 from iecl.evaluation.foreign import RANDOM, backbone_from_file, random_backbone, usual_size
 from iecl.parts.spectral_norm import fold, normalise_convolutions, sizes_in
 from iecl.reading import open_plain
-from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
+from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, weights_in
 from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import FORMATS, load_into, load_weights, proof
 from iecl.training.plan import Plan, read_plan
@@ -156,7 +156,7 @@ def _from_run(run: RunDirectory, checkpoint: str) -> LoadedModel:
 
 def _from_checkpoint(run: RunDirectory, found: dict[str, Any], checkpoint: str) -> LoadedModel:
     plan = read_plan(run)
-    state = _encoder_state(found["method"], plan.backbone.name, str(run.checkpoints))
+    state = _encoder_state(weights_in(found, str(run.checkpoints)), plan.backbone.name, str(run.checkpoints))
     return _assemble(state, _metadata(plan, found["step"]), f"{checkpoint}, step {found['step']}", str(run.checkpoints))
 
 

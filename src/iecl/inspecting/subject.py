@@ -20,11 +20,12 @@ from iecl.evaluation.model import LoadedModel, load_model
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
 from iecl.objective.wrapper import IECL
-from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
+from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, weights_in
 from iecl.runs.directory import RunDirectory
+from iecl.runs.weights import load_into
 from iecl.saib.block import SAIB
 from iecl.saib.certified import CertifiedSAIB
-from iecl.training.building import build_method
+from iecl.training.building import assemble_method
 from iecl.training.plan import Plan, read_plan
 from iecl.views.making import make_plain, make_views
 from iecl.views.policies import POLICIES, ViewPlan, ViewSettings, plain_share, resolve_views
@@ -129,6 +130,6 @@ def _method_of(run: RunDirectory, plan: Plan, checkpoint: str) -> Method | None:
         source = open_source(replace(plan.data, resident_megabytes=0), "pretrain")
         samples, classes = len(source), len(source.classes)
     world = max(1, plan.training.devices) * plan.training.nodes
-    method = build_method(plan, world, samples=samples, classes=classes)
-    method.load_state_dict(state["method"])
+    method = assemble_method(plan, world, samples=samples, classes=classes)
+    load_into(method, weights_in(state, str(run.checkpoints)), str(run.checkpoints))
     return method.requires_grad_(False)

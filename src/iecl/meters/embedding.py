@@ -127,13 +127,13 @@ def neighbour_accuracy(
 
 def read_embedding(
     features: Float[Tensor, "rows width"],
-    anchor: Float[Tensor, "batch dim"],
-    query: Float[Tensor, "batch dim"],
+    anchor: Float[Tensor, "batch dim"] | None = None,
+    query: Float[Tensor, "batch dim"] | None = None,
 ) -> dict[str, Tensor]:
     """All readings of a step by the names they have in the log.
 
-    Rank and deviation are those of the features, uniformity and entropy those of the anchor's projections. Only the
-    first 1024 rows of each are read.
+    Rank and deviation are those of the features, uniformity and entropy those of the anchor's projections; what a step
+    has no projections for is left out. Only the first 1024 rows of each are read.
 
     >>> z = torch.eye(8)
     >>> {name: round(value.item(), 2) for name, value in read_embedding(z, z, z).items()}
@@ -141,11 +141,11 @@ def read_embedding(
     {'meter/effective_rank': 7.0, 'meter/feature_std': 0.94, 'meter/alignment': 0.0, 'meter/uniformity': -4.0,
      'meter/entropy': 6.44}
     """
-    features, anchor, query = (rows[:MOST_ROWS].detach() for rows in (features, anchor, query))
-    return {
-        "meter/effective_rank": effective_rank(features),
-        "meter/feature_std": feature_std(features),
-        "meter/alignment": alignment(anchor, query),
-        "meter/uniformity": uniformity(anchor),
-        "meter/entropy": entropy(anchor),
-    }
+    features = features[:MOST_ROWS].detach()
+    found = {"meter/effective_rank": effective_rank(features), "meter/feature_std": feature_std(features)}
+    if anchor is None:
+        return found
+    anchor = anchor[:MOST_ROWS].detach()
+    if query is not None:
+        found["meter/alignment"] = alignment(anchor, query[:MOST_ROWS].detach())
+    return found | {"meter/uniformity": uniformity(anchor), "meter/entropy": entropy(anchor)}

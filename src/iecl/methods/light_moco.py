@@ -15,7 +15,7 @@ from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.parts.queue import Queue
-from iecl.parts.split_norm import in_random_order, split_norms
+from iecl.parts.split_norm import in_random_order, share_statistics, split_norms
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
 from iecl.views.making import Views
@@ -35,7 +35,7 @@ class LightMoCoSettings(MethodSettings):
     symmetric: bool = setting(False, "add the contrast of the query with the anchor's key; the sum, not the mean")
     queue: int = setting(4096, "past keys kept as negatives", low=1)
     keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
-    norm_groups: int = setting(0, "groups of the batch that batch norm treats apart; 0: none", low=0)
+    norm_groups: int = setting(0, "groups of the whole batch that batch norm treats apart; 0: none", low=0)
     smooth: Ramp = setting(Ramp.constant(0.2), "part of the answer that goes to the nearest negatives")
     neighbours: int = setting(10, "negatives that share it", low=1)
     spread: str = setting("equal", "how they share it, see the docs", choices=SPREADS)
@@ -70,7 +70,7 @@ class LightMoCo(Method):
         )
         if settings.norm_groups:
             split_norms(settings.norm_groups, backbone, self.projector)
-            self.min_batch = 2 * settings.norm_groups
+            self.min_batch = max(2, -(-2 * settings.norm_groups // parallel.world()))
         self.momentum = MomentumCopy(backbone, self.projector)
         self.queue = Queue(settings.queue, settings.out)
         self.online = frozenset({"anchor", "query"} if settings.symmetric else {"anchor"})
@@ -95,7 +95,8 @@ class LightMoCo(Method):
         if not self.settings.norm_groups:
             made: Tensor = self.momentum(x)
             return made
-        return in_random_order(self.momentum, x, counter.key(clock.seed, "moco/shuffle", clock.step, view))
+        keys = in_random_order(self.momentum, x, counter.key(clock.seed, "moco/shuffle", clock.step, view))
+        return keys[parallel.rank() * len(x) :][: len(x)]
 
     def _contrast(self, z: Float[Tensor, "n out"], keys: Float[Tensor, "n out"], clock: Clock) -> Float[Tensor, ""]:
         settings = self.settings
@@ -115,3 +116,4 @@ class LightMoCo(Method):
     def after_step(self, clock: Clock) -> None:
         """Move the momentum copy, once the optimiser has moved the online encoder."""
         self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))
+        share_statistics(self)

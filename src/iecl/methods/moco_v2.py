@@ -14,7 +14,7 @@ from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.parts.queue import Queue
-from iecl.parts.split_norm import in_random_order, split_norms
+from iecl.parts.split_norm import in_random_order, share_statistics, split_norms
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
 from iecl.views.making import Views
@@ -33,7 +33,9 @@ class MoCoV2Settings(MethodSettings):
     queue: int = setting(4096, "past keys kept as negatives; 0: the other images of the batch", low=0)
     keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
     norm_groups: int = setting(
-        0, "groups of the batch that batch norm treats apart, with keys in shuffled order; 0: plain batch norm", low=0
+        0,
+        "groups of the batch over all processes that batch norm treats apart, with shuffled keys; 0: plain batch norm",
+        low=0,
     )
 
 
@@ -58,7 +60,7 @@ class MoCoV2(Method):
         )
         if settings.norm_groups:
             split_norms(settings.norm_groups, backbone, self.projector)
-            self.min_batch = 2 * settings.norm_groups
+            self.min_batch = max(2, -(-2 * settings.norm_groups // parallel.world()))
         self.momentum = MomentumCopy(backbone, self.projector)
         self.queue = Queue(settings.queue, settings.out) if settings.queue else None
         self.online = frozenset({"anchor", "query"} if settings.symmetric else {"anchor"})
@@ -89,7 +91,7 @@ class MoCoV2(Method):
             return parallel.gather(self.momentum(x))
         # Each key among other images than its anchor, or the statistics of their group would tell which key is right.
         key = counter.key(clock.seed, "moco/shuffle", clock.step, view)
-        return parallel.gather(in_random_order(self.momentum, x, key))
+        return in_random_order(self.momentum, x, key)
 
     def _contrast(self, z: Float[Tensor, "n out"], keys: Float[Tensor, "all out"]) -> Float[Tensor, ""]:
         first = parallel.rank() * len(z)
@@ -113,3 +115,4 @@ class MoCoV2(Method):
     def after_step(self, clock: Clock) -> None:
         """Move the momentum copy, once the optimiser has moved the online encoder."""
         self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))
+        share_statistics(self)

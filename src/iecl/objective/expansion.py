@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from iecl import counter
 from iecl.errors import UserError
+from iecl.estimators.precision import full_precision
 from iecl.meters.entropy_gain import EntropyGain, entropy_gain
 from iecl.objective.settings import ObjectiveSettings
 from iecl.saib.block import SAIB
@@ -31,18 +32,19 @@ def check_expansion(block: nn.Module | None, settings: ObjectiveSettings) -> Non
         )
 
 
+@full_precision
 def expansion(block: CertifiedSAIB, x: Float[Tensor, "n c h w"], stream: counter.Stream, clock: Clock) -> EntropyGain:
     """The gain of the block at these pictures and this noise, with gradient; new random signs at every step.
 
     One probe for each picture: the estimate is unbiased up to the truncation of Lanczos, and steps average its noise.
     The block's budget counts as fixed: it is spent anew after each optimiser step.
     """
-    with torch.autocast(x.device.type, enabled=False):
-        seed = counter.key(clock.seed, "expansion", clock.step)
-        return block.entropy_gain(x.float(), stream, probes=1, steps=STEPS, seed=seed)
+    seed = counter.key(clock.seed, "expansion", clock.step)
+    return block.entropy_gain(x, stream, probes=1, steps=STEPS, seed=seed)
 
 
 @torch.no_grad()
+@full_precision
 def block_gain(
     block: SAIB | CertifiedSAIB, x: Float[Tensor, "n c h w"], stream: counter.Stream, seed: int
 ) -> EntropyGain:
@@ -50,10 +52,9 @@ def block_gain(
 
     The printed block mixes pictures, by its batch norm at least, so that its determinant is that of a whole batch.
     """
-    with torch.autocast(x.device.type, enabled=False):
-        if isinstance(block, CertifiedSAIB):
-            return block.entropy_gain(x.float(), stream, probes=1, steps=STEPS, seed=seed)
-        return entropy_gain(block, x.float(), probes=1, steps=FEW_STEPS, seed=seed, is_mixing=True)
+    if isinstance(block, CertifiedSAIB):
+        return block.entropy_gain(x, stream, probes=1, steps=STEPS, seed=seed)
+    return entropy_gain(block, x, probes=1, steps=FEW_STEPS, seed=seed, is_mixing=True)
 
 
 def pictures_to_read(block: SAIB | CertifiedSAIB) -> int | None:

@@ -110,8 +110,8 @@ class IECL(Method):
         assert isinstance(self.saib, CertifiedSAIB)
         most = self.settings.expansion_images
         gains = [
-            expansion(self.saib, x[:most], self._stream(views, clock, number, most), clock)
-            for number, x in enumerate(views.full[:2])
+            expansion(self.saib, *self._first(views, clock, number, most), clock)
+            for number in range(2)
             if self._is_on(number)
         ]
         readings = {f"iecl/expansion_{part}": mean_of(gains, part) for part in ("total", "rest")}
@@ -123,16 +123,26 @@ class IECL(Method):
         """View `number` (0: anchor, 1: query) after the block, if the block is on its side."""
         if self.saib is None or not self._is_on(number):
             return x
-        shaped: Tensor = self.saib(x, self._stream(views, clock, number))
+        shaped: Tensor = self.saib(x, self._stream(views.positions, clock, number))
         return reverse_gradient(shaped) if self.settings.saib_gradient == "adversarial" else shaped
 
     def _is_on(self, number: int) -> bool:
         """Whether the block is on this view."""
         return self.side in (("anchor", "query")[number], "both")
 
-    def _stream(self, views: Views, clock: Clock, number: int, most: int | None = None) -> counter.Stream:
-        """The block's noise for a view, or for its first images."""
-        return counter.Stream(counter.key(clock.seed, "saib/noise", clock.epoch, number), views.positions[:most])
+    def _stream(self, positions: Tensor, clock: Clock, number: int) -> counter.Stream:
+        """The block's noise for a view of the images at these positions."""
+        return counter.Stream(counter.key(clock.seed, "saib/noise", clock.epoch, number), positions)
+
+    def _first(self, views: Views, clock: Clock, number: int, most: int | None) -> tuple[Tensor, counter.Stream]:
+        """A view of the first images of the whole batch, the same on every process, and the block's noise for them.
+
+        Every process then has the value and the gradient of one with the whole batch. None: all images of this process.
+        """
+        images, positions = views.full[number], views.positions
+        if most is not None:
+            images, positions = (parallel.gather(rows[:most])[:most] for rows in (images, positions))
+        return images, self._stream(positions, clock, number)
 
     def terms(self, inner: Step, shaped: list[Tensor], seen: list[Tensor]) -> dict[str, Any]:
         """The fields of the host's step that change; `shaped` and `seen` are its first two views."""
@@ -214,8 +224,8 @@ class IECL(Method):
             views, clock = self._last
             most, seed = pictures_to_read(self.saib), counter.key(clock.seed, "gain", clock.step)
             gains = [
-                block_gain(self.saib, x[:most], self._stream(views, clock, view, most), seed)
-                for view, x in enumerate(views.full[:2])
+                block_gain(self.saib, *self._first(views, clock, view, most), seed)
+                for view in range(2)
                 if self._is_on(view)
             ]
             parts = {part: mean_of(gains, part) for part in parts}

@@ -2,7 +2,8 @@
 
 In momentum contrast an image and its key should not share their batch companions, or the encoder finds the right key by
 the statistics it was normalised with. Several devices mend this by exchanging images before they encode keys (He et al.
-2020, section 3.3). On one device both parts are needed: groups here, and keys encoded `in_random_order`.
+2020, section 3.3). On one device both parts are needed: groups here, and keys encoded `in_random_order`. Groups are
+counted over the whole batch and images are exchanged over all of it, however many processes share it.
 """
 
 from collections.abc import Callable
@@ -12,15 +13,16 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from iecl import counter
+from iecl import counter, parallel
 from iecl.errors import UserError
 
 
 class SplitNorm(_BatchNorm):
     """Batch norm whose training statistics are those of `groups` equal parts of the batch, one after the other.
 
-    Weights and running statistics are stored as in torch's batch norm; each running statistic moves to the mean of the
-    groups. In evaluation it is torch's batch norm.
+    The batch is that of all processes, and each of them has its share of the groups. Weights and running statistics are
+    stored as in torch's batch norm; each running statistic moves to the mean of the groups. In evaluation it is torch's
+    batch norm.
     """
 
     groups: int
@@ -37,21 +39,33 @@ class SplitNorm(_BatchNorm):
         """Normalise each group by itself in training."""
         if not self.training:
             return super().forward(x)
-        if len(x) % self.groups:
-            raise UserError(
-                f"{len(x)} images in each process cannot be cut into {self.groups} equal groups",
-                where="method.norm_groups",
-                do="use a training.batch that is a multiple of it",
-            )
+        groups = self._groups_of(len(x))
         if self.running_mean is None or self.running_var is None:
-            return torch.cat([self._normalise(part, None, None, 0.0) for part in x.chunk(self.groups)])
+            return torch.cat([self._normalise(part, None, None, 0.0) for part in x.chunk(groups)])
         share = self._next_share()
-        means, variances = (r.repeat(self.groups, 1) for r in (self.running_mean, self.running_var))
-        parts = zip(x.chunk(self.groups), means, variances, strict=True)
+        means, variances = (r.repeat(groups, 1) for r in (self.running_mean, self.running_var))
+        parts = zip(x.chunk(groups), means, variances, strict=True)
         made = torch.cat([self._normalise(part, mean, variance, share) for part, mean, variance in parts])
         self.running_mean.copy_(means.mean(0))
         self.running_var.copy_(variances.mean(0))
         return made
+
+    def _groups_of(self, images: int) -> int:
+        """How many of the groups are those of this process, which has so many of the images."""
+        world = parallel.world()
+        if self.groups % world:
+            raise UserError(
+                f"{self.groups} groups cannot be shared by {world} processes",
+                where="method.norm_groups",
+                do=f"use a multiple of {world}, or another number of processes",
+            )
+        if images * world % self.groups:
+            raise UserError(
+                f"{images * world} images cannot be cut into {self.groups} equal groups",
+                where="method.norm_groups",
+                do="use a training.batch that is a multiple of it",
+            )
+        return self.groups // world
 
     def _normalise(self, part: Tensor, mean: Tensor | None, variance: Tensor | None, share: float) -> Tensor:
         return batch_norm(part, mean, variance, self.weight, self.bias, True, share, self.eps)
@@ -90,7 +104,32 @@ def split_norms(groups: int, *modules: nn.Module) -> None:
         )
 
 
+def join_groups(module: nn.Module) -> None:
+    """Let norms take the images of a process as one group: for images that all processes have in common."""
+    for part in module.modules():
+        if isinstance(part, SplitNorm):
+            part.groups = parallel.world()
+
+
+@torch.no_grad()
+def share_statistics(*modules: nn.Module) -> None:
+    """Give every process the running statistics of all groups; they move alike, so once for each step will do."""
+    if not parallel.is_on():
+        return
+    norms = [part for module in modules for part in module.modules() if isinstance(part, SplitNorm)]
+    held = [r for norm in norms for r in (norm.running_mean, norm.running_var) if r is not None]
+    if held:
+        means = torch.split(parallel.average(torch.cat(held)), [len(r) for r in held])
+        for r, mean in zip(held, means, strict=True):
+            r.copy_(mean)
+
+
 def in_random_order(encode: Callable[[Tensor], Tensor], x: Tensor, key: int) -> Tensor:
-    """`encode` on the rows of `x` in an order drawn from `key`, with the results back in the order of `x`."""
-    order = counter.permutation(key, len(x)).to(x.device)
-    return encode(x[order])[order.argsort()]
+    """`encode`, without gradient, on the rows of all processes in an order drawn from `key`.
+
+    Each process encodes its share of that order; the results are those of all rows, back in their own order.
+    """
+    rows = parallel.gather(x.detach())
+    order = counter.permutation(key, len(rows)).to(x.device)
+    mine = order[parallel.rank() * len(x) :][: len(x)]
+    return parallel.gather(encode(rows[mine]).detach())[order.argsort()]

@@ -14,6 +14,7 @@ from iecl import counter
 from iecl.data.source import Source
 from iecl.meters.embedding import neighbour_accuracy
 from iecl.meters.selection import SCORES
+from iecl.parts.split_norm import join_groups
 from iecl.training.plan import Plan
 from iecl.views.making import make_plain
 from iecl.views.policies import plain_share
@@ -57,6 +58,7 @@ class FixedSample:
         A run that ends below it has unlearnt. The encoder itself is left as it is.
         """
         copy = deepcopy(encoder).train()
+        join_groups(copy)
         for x, _ in islice(self._pictures(), STATISTICS_BATCHES):
             copy(x)
         return self.look(copy)

@@ -1,9 +1,10 @@
 """The one loop: views, step, backward, optimiser, what follows the step, record, save. It runs any method."""
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import astuple, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,13 +20,14 @@ from iecl.data.opening import open_source
 from iecl.data.source import Source
 from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
-from iecl.runs.checkpoint import BROKEN, latest_checkpoint, save_checkpoint, write_checkpoint
+from iecl.runs.checkpoint import BROKEN, FORMAT, NAMES, newest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import load_weights
 from iecl.schedule import Clock, warm_cosine
 from iecl.training.building import batch_per_process, build_method
+from iecl.training.fitting import check_checkpoint
 from iecl.training.fixed_sample import FixedSample
-from iecl.training.optimisers import forget, make_optimiser
+from iecl.training.optimisers import forget, make_optimiser, recall
 from iecl.training.plan import Plan
 from iecl.training.recording import Recorder, SkippedFiles
 from iecl.training.signals import StopFlag
@@ -94,8 +96,8 @@ class Loop:
         self.recorder = Recorder(fabric, self.run, plan, line, self.method)
         self.sample = FixedSample(self.source, plan, fabric.device)
         self.step, self.best = 0, float("-inf")
-        self.first_step = 0
-        """Where this process began: steps before it are those of a checkpoint."""
+        self.first = 0
+        """The step that this process began with: more than 0 in a run that goes on."""
 
     def _count_steps(self) -> int:
         steps = self.loader.steps // self.plan.training.accumulate
@@ -260,7 +262,7 @@ class Loop:
     def _state(self) -> dict[str, Any]:
         """Everything that decides how the run goes on, in plain types."""
         return {
-            "format": 1,
+            "format": FORMAT,
             "step": self.step,
             "steps": self.steps,
             "best": self.best,
@@ -275,15 +277,21 @@ class Loop:
             samples = {"index": batch.index.tolist(), "positions": batch.positions.tolist()}
             write_checkpoint(self.run.checkpoints / BROKEN, self._state() | {"samples": samples})
 
-    def restore(self) -> None:
-        """Continue from the newest checkpoint, if there is one."""
-        state = latest_checkpoint(self.run.checkpoints)
-        if state is not None:
+    def restore(
+        self, folder: Path | None = None, names: Sequence[str] = NAMES, until: int | None = None
+    ) -> Path | None:
+        """Continue from the newest checkpoint that fits, if there is one; returns its path.
+
+        By default one of the run's own; with `until`, one that is not after that step.
+        """
+        found = newest_checkpoint(folder or self.run.checkpoints, self._check, names, until)
+        if found is not None:
+            state = found[1]
             self.method.load_state_dict(state["method"])
-            self.optimiser.load_state_dict(state["optimiser"])
+            recall(self.optimiser, state["optimiser"])
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.step, self.best = state["step"], state["best"]
-            self.first_step = self.step
+        self.first = self.step
         steps = parallel.gather_objects(self.step)
         if len(set(steps)) > 1:
             raise UserError(
@@ -293,6 +301,11 @@ class Loop:
             )
         if self.fabric.is_global_zero:
             self.run.forget_after(self.step if self.step else -1)  # nothing is kept of a start without a checkpoint
+        return None if found is None else found[0]
+
+    def _check(self, state: dict[str, Any]) -> None:
+        precision = self.fabric.strategy.precision.state_dict()
+        check_checkpoint(state, self.method, self.optimiser, steps=self.steps, precision=precision)
 
     def _leave(self, signal: int) -> None:
         self.save()

@@ -1,14 +1,17 @@
 """Optimisers over the named groups of a method: AdamW and SGD from torch, and LARS."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from iecl.methods.contract import ParamGroup
 from iecl.training.settings import OptimiserSettings
+
+COUNTER = "step"
+"""What Adam calls the number of steps that a weight has made."""
 
 
 def make_optimiser(groups: Iterable[ParamGroup], settings: OptimiserSettings, rate: float) -> Optimizer:
@@ -28,6 +31,22 @@ def forget(optimiser: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
     """Drop what the optimiser remembers of parameters that were drawn anew."""
     for parameter in parameters:
         optimiser.state.pop(parameter, None)
+
+
+@torch.no_grad()
+def recall(optimiser: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Give an optimizer what it remembered of each weight; the settings of its groups stay those of this run."""
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": saved["state"], "param_groups": groups})
+    for weight, kept in optimiser.state.items():
+        for name, value in kept.items():
+            if name != COUNTER:  # compiled loops go through a weight and its moments in the same order of memory
+                kept[name] = torch.empty_like(weight).copy_(value)
+
+
+def remembered(optimiser: Optimizer) -> frozenset[str]:
+    """Names of what an optimizer remembers of a weight once it has moved it."""
+    return next(names for kind, names in REMEMBERED.items() if isinstance(optimiser, kind))
 
 
 def _rows(group: ParamGroup, settings: OptimiserSettings, rate: float) -> list[dict[str, Any]]:
@@ -112,3 +131,11 @@ class LARS(Optimizer):
             torch.where((size > 0) & (length > 0), ratio, torch.ones_like(ratio))
             for size, length, ratio in zip(sizes, lengths, ratios, strict=True)
         ]
+
+
+# AdamW is an Adam.
+REMEMBERED: dict[type[Optimizer], frozenset[str]] = {
+    Adam: frozenset({COUNTER, "exp_avg", "exp_avg_sq"}),
+    SGD: frozenset({"momentum_buffer"}),
+    LARS: frozenset({"momentum"}),
+}

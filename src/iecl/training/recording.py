@@ -97,9 +97,9 @@ class Recorder:
         if len(self._times) > 1:  # of every process: the others wait for the one that waits for its data
             readings["data_wait"] = torch.tensor(self.data_wait(), device=self.fabric.device)
         if with_meters:
-            anchor = made.projections["anchor"]
-            other = made.projections.get("query", made.projections.get("key"))
-            readings |= read_embedding(made.features, anchor, anchor if other is None else other)
+            anchor = made.projections.get("anchor")
+            other = made.projections.get("query", made.projections.get("key", anchor))
+            readings |= read_embedding(made.features, anchor, other)
             readings |= self.method.meters(clock.step // self.settings.meter_steps)
         names = list(readings)
         values = parallel.average(torch.stack([readings[name].detach().float() for name in names])).tolist()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from iecl.console import ProgressLine
 from iecl.errors import TrainingError, UserError
-from iecl.runs.checkpoint import BROKEN, load_checkpoint
+from iecl.runs.checkpoint import BROKEN
 from iecl.runs.directory import RunDirectory
 from iecl.training.loop import Loop
 from iecl.training.machine import make_fabric
@@ -36,34 +36,23 @@ def replay(folder: Path | str, step: int, *, quiet: bool = True) -> dict[str, An
     run = RunDirectory.existing(folder)
     plan = read_plan(run)
     training = replace(plan.training, devices=1, nodes=1, strategy="auto", loggers=(), look_epochs=0, log_steps=1)
-    found = _nearest(run, step - 1)
     with tempfile.TemporaryDirectory() as scratch, ProgressLine(quiet) as line:
         copy = RunDirectory.fresh(Path(scratch) / "run")
-        if found is not None:
-            shutil.copyfile(found, copy.checkpoints / "last.ckpt")
         if run.start.exists():
             shutil.copyfile(run.start, copy.start)
-        return _replay_in(copy, replace(plan, training=training), step, line) | {"from": str(found or "the start")}
+        return _replay_in(copy, run.checkpoints, replace(plan, training=training), step, line)
 
 
-def _nearest(run: RunDirectory, step: int) -> Path | None:
-    """The latest checkpoint that is not after `step`."""
-    files = [path for name in CHECKPOINTS if (path := run.checkpoints / f"{name}.ckpt").exists()]
-    steps = {path: int(load_checkpoint(path)["step"]) for path in files}
-    return max((path for path in files if steps[path] <= step), key=steps.__getitem__, default=None)
-
-
-def _replay_in(scratch: RunDirectory, plan: Plan, step: int, line: ProgressLine) -> dict[str, Any]:
+def _replay_in(scratch: RunDirectory, checkpoints: Path, plan: Plan, step: int, line: ProgressLine) -> dict[str, Any]:
     loop = Loop(make_fabric(plan.training, scratch.path), plan, scratch, line)
     if not 1 <= step <= loop.steps:
         raise UserError(f"the run has steps 1 to {loop.steps:,}", where="--step")
-    loop.restore()
+    found = loop.restore(checkpoints, CHECKPOINTS, until=step - 1)
     counted = line.count("replayed steps")
-    first = loop.step
     batches = loop.begin_epoch()
     while loop.step < step - 1:
         loop.optimise(batches)
-        counted(loop.step - first, step - 1 - first)
+        counted(loop.step - loop.first, step - 1 - loop.first)
         if loop.step % loop.steps_per_epoch == 0:
             batches = loop.begin_epoch()
     watched, given, problem = _Watched(loop.method), list(islice(batches, plan.training.accumulate)), ""
@@ -76,6 +65,7 @@ def _replay_in(scratch: RunDirectory, plan: Plan, step: int, line: ProgressLine)
     rows = [row for row in scratch.read_metrics() if row["step"] == step and "loss" in row]
     return {
         "step": step,
+        "from": str(found or "the start"),
         "problem": problem,
         "losses": rows[-1] if rows else {},
         "images": [loop.source.path(int(index)) for batch in given for index in batch.index],

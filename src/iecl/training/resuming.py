@@ -48,6 +48,9 @@ def settings_to_resume(
         )
     others = [line for line in changed if line.startswith(PROCESSES)]
     if others:
-        words = "images and draws stay the same, rounding does not, and batch norm sees another part of the batch"
+        words = "images and draws stay the same, rounding does not"
+        # Norms in groups see the same groups however many processes share them; the printed block has norms of its own.
+        if not new.method.get("norm_groups") or new.saib.form == "sample":
+            words += ", and batch norm sees another part of the batch"
         log.warning("%s: %s", "; ".join(others), words)
     return new, changed

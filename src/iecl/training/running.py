@@ -128,7 +128,7 @@ class _Training:
                 return None
             words = str(problem).partition("\n")[0]
             return LostPeer("another process of this run has ended, or cannot be reached", where=words, do=go_on)
-        was_trained = self.loop is not None and self.loop.step > self.loop.first_step
+        was_trained = self.loop is not None and self.loop.step > self.loop.first
         if was_trained and isinstance(problem, UserError) and not isinstance(problem, TrainingError | Interrupted):
             return TrainingError(problem.what, where=problem.where, do=problem.do)  # nobody's spelling: it has worked
         return problem if isinstance(problem, UserError) else None
@@ -140,11 +140,12 @@ class _Training:
         loop.skipped.share()
         if not self.fabric.is_global_zero:
             return {}
-        seconds, steps = time.monotonic() - began, loop.steps - loop.first_step
+        seconds, steps = time.monotonic() - began, loop.steps - loop.first
         _write_weights(loop, self.run)
         summary: dict[str, Any] = {
             "finished": True,
             "steps": loop.steps,
+            "steps_before": loop.first,
             "images": len(loop.source),
             "skipped": len(loop.skipped.reasons),
             "seconds": round(seconds, 1),
@@ -184,7 +185,7 @@ def _write_summary(
         log.info("%s skipped%s", counted(summary["skipped"], "file"), listed)
         log.info(
             "%s in %s, %.0f images/s; backbone in %s",
-            counted(summary["steps"], "step"),
+            counted(summary["steps"] - summary["steps_before"], "step"),
             duration(summary["seconds"]),
             summary["images_per_second"],
             run.weights,

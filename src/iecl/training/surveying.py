@@ -20,16 +20,17 @@ def survey_source(source: Source, plan: Plan, device: torch.device, encode: Enco
     Processes take turns batch by batch. The row of a file that cannot be read is zero; training draws another in its
     place, so that nobody asks for it. The training loop has reported such files already.
     """
-    data, share = plan.data, plain_share(plan.data.image_size)
+    data, share, world = plan.data, plain_share(plan.data.image_size), parallel.world()
+    batches = in_order(source, max(1, plan.training.batch // world), data.workers, on_bad=lambda path, reason: None)
     found: Tensor | None = None
-    batches = in_order(source, plan.training.batch, plan.data.workers, on_bad=lambda path, reason: None)
     for number, batch in enumerate(batches):
-        if number % parallel.world() != parallel.rank():
+        if number % world != parallel.rank():
             continue
         here = batch.to(device)
         rows = encode(make_plain(here.images, here.sizes, data.image_size, data.mean, data.std, share)).float()
         if found is None:
             found = rows.new_zeros(len(source), rows.shape[1])
         found[here.index] = rows
-    assert found is not None, "a training set fills at least one batch on each process"
-    return parallel.average(found) * parallel.world()
+    # A process may have had no turn, where few files can be read: it learns the width from the others.
+    width = max(parallel.gather_objects(0 if found is None else found.shape[1]))
+    return parallel.total(torch.zeros(len(source), width, device=device) if found is None else found)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,9 +21,11 @@ from torch.optim import Optimizer
 from iecl import counter
 from iecl.console import ProgressLine
 from iecl.errors import Interrupted, TrainingError
-from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
+from iecl.runs.checkpoint import Check, latest_checkpoint, save_checkpoint
 from iecl.runs.directory import write_atomically
 from iecl.schedule import Clock, warm_cosine
+from iecl.training.fitting import check_course
+from iecl.training.optimisers import recall
 from iecl.training.signals import StopFlag
 
 SCHEDULES = ("constant", "steps", "poly", "cosine")
@@ -116,9 +119,9 @@ class Memory:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.folder / "training.json", text + "\n")
 
-    def recall(self) -> dict[str, Any] | None:
-        """The newest state, or None."""
-        found = latest_checkpoint(self.folder) if self.folder is not None else None
+    def recall(self, check: Check) -> dict[str, Any] | None:
+        """The newest state that passes the check, or None."""
+        found = latest_checkpoint(self.folder, check) if self.folder is not None else None
         if found is not None:
             _log.info("going on from step %d in %s", found["step"], self.folder)
         return found
@@ -218,10 +221,12 @@ class Fit:
         }
 
     def _restore(self) -> None:
-        state = self.memory.recall()
+        lists = ("curve", "partial")
+        check = partial(check_course, network=self.network, optimiser=self.optimiser, last=self.steps, lists=lists)
+        state = self.memory.recall(check)
         if state is not None:
             self.network.load_state_dict(state["network"], strict=True)
-            self.optimiser.load_state_dict(state["optimiser"])
+            recall(self.optimiser, state["optimiser"])
             self.step, self.curve, self.partial = state["step"], state["curve"], state["partial"]
 
 
