@@ -115,6 +115,30 @@ def tally(results: list[bool]) -> Tally:
     return len(results), sum(results), len(results) - sum(results)
 
 
+def kills() -> Tally:
+    """Ten times kill -9 at any moment of one run, alone and with two ranks: losses and weights as if left alone."""
+    results = []
+    drawn = np.random.default_rng(0)
+    for devices in ("1", "2"):
+        with trial() as here:
+            words = here.words("--devices", devices, epochs=30, training__checkpoint_steps=3)
+            assert here.done(words).returncode == 0
+            losses, weights = _losses(here.out), (here.out / "weights.safetensors").read_bytes()
+            here.out = here.folder / "killed"
+            words[words.index("--out") + 1] = str(here.out)
+            for number in range(10):
+                process = here.start(words if number == 0 else ["pretrain", "--out", str(here.out), "--resume"])
+                here.wait_for_steps(int(drawn.integers(2, 8)), process)
+                time.sleep(drawn.uniform(0, 0.1))
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                results.append(bool(list((here.out / "checkpoints").glob("*.ckpt"))) or here.steps() < 4)
+            done = here.done(["pretrain", "--out", str(here.out), "--resume"])
+            same = (here.out / "weights.safetensors").read_bytes() == weights
+            results.append(done.returncode == 0 and _losses(here.out) == losses and same)
+    return tally(results)
+
+
 def full_disk() -> Tally:
     """A disk that is full at a checkpoint or at a line of metrics: what is there stays, and with room it goes on."""
     results = []
@@ -353,3 +377,17 @@ def launchers() -> Tally:
 def _losses(run: Path) -> list[float]:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [row["loss"] for row in rows if "loss" in row]
+
+
+FAULTS: dict[str, Callable[[], Tally]] = {
+    "kill -9, ten times in one run": kills,
+    "disk full": full_disk,
+    "data folder gone, for seconds or for good": vanished_data,
+    "run directory gone": vanished_run,
+    "weights cannot be written": unwritable_weights,
+    "overwrite that fails or is killed": failed_overwrite,
+    "second writer": second_writer,
+    "signals to parent, rank, group": signals,
+    "rank killed": killed_rank,
+    "torchrun, SLURM, two machines, other strategies": launchers,
+}

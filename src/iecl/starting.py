@@ -87,7 +87,7 @@ def extend(parent: RunDirectory, epochs: int, out: str | Path, *, overwrite: boo
 
     def prepare(claimed: Claim) -> Mapping[str, Any]:
         copy_state(parent, claimed.run, epochs)
-        claimed.steps_before = origin["step"]
+        claimed.steps_before = max((row["step"] for row in claimed.run.read_metrics()), default=0)
         return origin
 
     place = Path(out or f"{parent.path}-{epochs}-epochs")

@@ -12,14 +12,12 @@ from statistics import fmean
 
 import pytest
 import torch
-from torch.multiprocessing.spawn import ProcessRaisedException
 
 import iecl
 from iecl.errors import TrainingError, UserError
 from iecl.meters.selection import SCORES
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.training.running import _error_of
 
 SMALL = {"method": {"hidden": 16, "out": 8}}
 RUN = {"backbone": "resnet10-w16", "epochs": 3, "batch_size": 8, "settings": SMALL, "quiet": True}
@@ -280,14 +278,6 @@ def test_groups_need_not_divide_the_sample_that_is_looked_at(
         picture_folder, tmp_path / "run", method="moco-v2", sets=sets, **(RUN | {"batch_size": 12, "epochs": 1})
     )
     assert run.summary["finished"]
-
-
-def test_an_error_of_another_process_is_told_by_the_last_line_of_its_traceback() -> None:
-    words = "\n\n-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n  File ...\n"
-    found = _error_of(ProcessRaisedException(words + "iecl.errors.TrainingError: it broke: twice (here)\n", 1, 2))
-    assert (type(found), str(found)) == (TrainingError, "it broke: twice (here)")
-    other = ProcessRaisedException(words + "ValueError: a mistake of ours\n", 1, 2)
-    assert _error_of(other) is other
 
 
 @pytest.mark.slow

@@ -60,7 +60,9 @@ class TenFiles:
 
 
 def watching(path: Path, share: float) -> SkippedFiles:
-    skipped = SkippedFiles(RunDirectory.fresh(path))
+    run = RunDirectory(path)
+    run.make_folders()
+    skipped = SkippedFiles(run)
     source: Source = TenFiles()  # type: ignore[assignment]
     skipped.watch(source, share)
     return skipped

@@ -1,0 +1,71 @@
+"""Inject every fault and print a table: tried, survived, lost.
+
+python -m benchmarks.faults            all of them; about half an hour
+python -m benchmarks.faults signal     those whose name has this word in it
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+
+from benchmarks.faults import checkpoints, data, readers, runs
+from benchmarks.result import RESULTS, write
+from iecl.console import plain_table
+from iecl.runs.directory import write_atomically
+
+Tally = tuple[int, int, int]
+
+
+def main() -> int:
+    """Exit code 0 if nothing was lost."""
+    torch.set_num_threads(1)  # some faults are injected into forks of this process, which must have no other threads
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    rows: list[tuple[str, Tally, float]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, inject in all_faults(Path(scratch)).items():
+            if word in name:
+                began = time.monotonic()
+                tried, survived, lost = inject()
+                rows.append((name, (tried, survived, lost), time.monotonic() - began))
+                print(f"{name}: {tried} tried, {survived} survived, {lost} lost", flush=True)
+    if not word:
+        write("faults", "which faults does a run survive?", {"rows": [row(*found) for found in rows]})
+        table = plain_table(["fault", "tried", "survived", "lost"], [[n, *map(str, t)] for n, t, _ in rows])
+        write_atomically(RESULTS / "faults" / "table.md", table + "\n")
+    return int(any(lost for _, (_, _, lost), _ in rows))
+
+
+def row(name: str, tally: Tally, seconds: float) -> dict[str, object]:
+    """One line of the result."""
+    tried, survived, lost = tally
+    return {"fault": name, "tried": tried, "survived": survived, "lost": lost, "seconds": round(seconds)}
+
+
+def all_faults(scratch: Path) -> dict[str, Callable[[], Tally]]:
+    """Every fault by name."""
+
+    @cache
+    def run() -> Path:
+        return readers.make_run(scratch / "readers")
+
+    def mutate(name: str) -> Tally:
+        return (readers.MUTATED | readers.WRITTEN)[name](run())
+
+    return {
+        "checkpoint that does not fit": partial(checkpoints.unfit_states, scratch / "unfit"),
+        "checkpoint with wrong numbers": partial(checkpoints.wrong_numbers, scratch / "wrong"),
+        "checkpoint with flipped bits": partial(checkpoints.flipped_bits, scratch / "flipped"),
+        "checkpoint cut short": partial(checkpoints.cut_files, scratch / "cut"),
+        **runs.FAULTS,
+        **data.FAULTS,
+        **{name: partial(mutate, name) for name in readers.MUTATED | readers.WRITTEN},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
