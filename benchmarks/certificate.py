@@ -2,7 +2,7 @@
 
     python -m benchmarks.certificate
 
-A case is one picture under one block: weights of any size, one to three layers, none to four optimiser steps that
+A case is one picture under one block: weights of any size, one to three layers, none to four optimizer steps that
 climb, either budget, with and without noise. Its exact Jacobian in float64 is compared with every bound. The control is
 a tied map with an activation that falls somewhere: there "no singular value below 1" is promised in vain.
 """
@@ -47,12 +47,12 @@ def make(seed: int) -> tuple[CertifiedSAIB, Tensor, Stream | None]:
     for weight in block.parameters():
         weight.data *= math.exp(3 * (size - 0.5))  # a factor of 0.22 to 4.5
     x = math.exp(6 * (scale - 0.5)) * torch.randn(PICTURES, 3, side, side, dtype=torch.float64)
-    optimiser = torch.optim.Adam(block.parameters(), lr=0.1)
+    optimizer = torch.optim.Adam(block.parameters(), lr=0.1)
     block(x)
     for step in range(int(steps * 5)):
         block(x, Stream(step, torch.arange(PICTURES))).diff(dim=-1).square().mean().neg().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         block.after_step()
     return block, x, Stream(seed, torch.arange(PICTURES)) if noisy < 0.5 else None
 

@@ -20,7 +20,7 @@ ARMS: Arms = {
     "ie-cl paper": ["--recipe", "ie-cl/paper"],
     "ie-cl paper, rate 2e-3": [
         *("--recipe", "ie-cl/paper"),
-        *("--set", "optimiser.rate=2e-3", "--set", "optimiser.warmup=1.0"),
+        *("--set", "optimizer.lr=2e-3", "--set", "optimizer.warmup_epochs=1.0"),
     ],
 }
 

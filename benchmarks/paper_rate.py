@@ -1,4 +1,4 @@
-"""What happens with the printed learning rate: two runs of ie-cl/paper that differ in optimiser.rate alone.
+"""What happens with the printed learning rate: two runs of ie-cl/paper that differ in optimizer.lr alone.
 
     python -m benchmarks.paper_rate benchmarks/results/paper_rate/cpu.json
 
@@ -70,7 +70,7 @@ def measure(rate: float) -> dict[str, Any]:
                 backbone=BACKBONE,
                 epochs=EPOCHS,
                 seed=SEED,
-                sets=(*SETS, f"optimiser.rate={rate}"),
+                sets=(*SETS, f"optimizer.lr={rate}"),
                 quiet=True,
             )
             arm["knn_test"] = iecl.evaluate("knn", out)["top1"]

@@ -13,10 +13,10 @@ from benchmarks.study import Arms, iecl, pretrained, study
 DATA, BACKBONE, EPOCHS = "shapes", "resnet10-w16", 2
 ARMS: Arms = {
     "rate 0.3, as printed": [],
-    "rate 1e-3": ["--set", "optimiser.rate=1e-3"],
-    "rate 1e-3, no divergence": ["--set", "optimiser.rate=1e-3", "--set", "objective.kl=none"],
+    "rate 1e-3": ["--set", "optimizer.lr=1e-3"],
+    "rate 1e-3, no divergence": ["--set", "optimizer.lr=1e-3", "--set", "objective.kl=none"],
     "rate 1e-3, no entropy": [
-        *("--set", "optimiser.rate=1e-3", "--set", "objective.entropy=none"),
+        *("--set", "optimizer.lr=1e-3", "--set", "objective.entropy=none"),
         *("--set", "objective.saib_gradient=frozen"),  # nothing else would move the block
     ],
 }

@@ -3,7 +3,7 @@
     pip install lightly && python -m benchmarks.parity FOLDER     # FOLDER holds train/<class>/ and test/<class>/
 
 Both sides see the same images in the same order through the same views, and have the same backbone, head sizes,
-temperatures, optimiser and schedule; what differs is the code of heads, losses, momentum and queue. Ours runs through
+temperatures, optimizer and schedule; what differs is the code of heads, losses, momentum and queue. Ours runs through
 the command, theirs (`iecl.benching.peers`) through the short loop below.
 """
 
@@ -44,12 +44,12 @@ def theirs(data: str, name: str, seed: int) -> dict[str, Any]:
     method = FromLightly(name, make_backbone(BACKBONE, seed)).to(memory_format=torch.channels_last)
     weights = [p for p in method.parameters() if p.requires_grad]
     thick, thin = [p for p in weights if p.ndim > 1], [p for p in weights if p.ndim <= 1]
-    optimiser = torch.optim.AdamW([{"params": thick, "weight_decay": DECAY}, {"params": thin, "weight_decay": 0.0}])
+    optimizer = torch.optim.AdamW([{"params": thick, "weight_decay": DECAY}, {"params": thin, "weight_decay": 0.0}])
     steps, began = loader.steps * EPOCHS, time.monotonic()
     for epoch in range(EPOCHS):
         for number, batch in enumerate(loader.epoch(epoch)):
             clock = Clock(seed, epoch * loader.steps + number, steps, epoch, EPOCHS)
-            for group in optimiser.param_groups:
+            for group in optimizer.param_groups:
                 group["lr"] = RATE * warm_cosine(clock, min(loader.steps, steps // 10))
             where = {"size": settings.image_size, "mean": settings.mean, "std": settings.std}
             views = make_views(batch, POLICIES[POLICY], ViewPlan(), seed=seed, epoch=epoch, **where)
@@ -57,8 +57,8 @@ def theirs(data: str, name: str, seed: int) -> dict[str, Any]:
             with torch.autocast("cpu", torch.bfloat16, enabled=PRECISION == "bf16-mixed"):
                 loss = method(*full)
             loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
             if name in KEEP:
                 method.follow(KEEP[name].at(clock))
     seconds = time.monotonic() - began
@@ -86,16 +86,16 @@ def main(data: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             out = f"{folder}/run"
             common = ["--data", data, "--method", name, "--backbone", BACKBONE, "--epochs", str(EPOCHS)]
-            common += ["--batch-size", str(BATCH), "--seed", str(seed), "--set", f"views.policy={POLICY}"]
+            common += ["--batch-size", str(BATCH), "--seed", str(seed), "--set", f"augmentation.policy={POLICY}"]
             common += [
                 "--set",
-                "optimiser.name=adamw",
+                "optimizer.name=adamw",
                 "--set",
-                f"optimiser.rate={RATE}",
+                f"optimizer.lr={RATE}",
                 "--set",
-                "optimiser.warmup=1",
+                "optimizer.warmup_epochs=1",
             ]
-            row = pretrained(out, [*common, "--set", f"optimiser.weight_decay={DECAY}", *OURS[name]])
+            row = pretrained(out, [*common, "--set", f"optimizer.weight_decay={DECAY}", *OURS[name]])
             if "stopped" in row:
                 return row
             kept = {key: row[key] for key in ("steps", "images_per_second")}

@@ -41,11 +41,11 @@ def constrain(encoder: nn.Module, arm: str) -> Callable[[], Tensor]:
         return lambda: torch.zeros(())
     if arm == "none":
         return lambda: torch.zeros(())
-    optimiser = torch.optim.Adam(encoder.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=3e-3)
     for _ in range(STEPS):
         PENALTIES[arm](kernels(encoder)).backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
     return lambda: PENALTIES[arm](kernels(encoder))
 
 

@@ -27,8 +27,8 @@ ARMS: Arms = {
     "simclr": ["--method", "simclr"],
     "byol": ["--method", "byol"],
     "vicreg": ["--method", "vicreg"],
-    "simsiam, rate 0.03": ["--method", "simsiam", "--set", "optimiser.rate=0.03"],
-    "simclr, rate 0.1": ["--method", "simclr", "--set", "optimiser.rate=0.1"],
+    "simsiam, rate 0.03": ["--method", "simsiam", "--set", "optimizer.lr=0.03"],
+    "simclr, rate 0.1": ["--method", "simclr", "--set", "optimizer.lr=0.1"],
     "ie-cl/paper": ["--recipe", "ie-cl/paper"],
 }
 

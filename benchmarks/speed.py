@@ -32,7 +32,7 @@ def main(data: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         pictures = part_of(Path(data), Path(scratch) / "pictures")
         common = ["--data", str(pictures), "--backbone", BACKBONE, "--epochs", str(EPOCHS), "--quiet"]
-        common += ["--batch-size", str(BATCH), "--set", "training.loggers=[]", "--set", "training.look_epochs=0"]
+        common += ["--batch-size", str(BATCH), "--set", "training.loggers=[]", "--set", "training.online_eval_epochs=0"]
         for repeat in range(REPEATS):
             for number, (arm, words) in enumerate(ARMS.items()):
                 out = f"{scratch}/{number}-{repeat}"

@@ -36,7 +36,7 @@ BATCH, BACKBONE, ROUNDS, SAVES, WARM = 128, "resnet10-w16", 30, 7, 3
 def make_loop(folder: Path, source: object = None) -> Loop:
     """A run of the default method on generated pictures, at its first step."""
     flags = {"data": {"name": "shapes"}, "backbone": {"name": BACKBONE}, "training": {"batch": BATCH}}
-    plan = make_plan(flags=flags, sets=["training.loggers=[]", "training.log_steps=1000000", "training.look_epochs=0"])
+    plan = make_plan(flags=flags, sets=["training.loggers=[]", "training.log_steps=1000000", "training.online_eval_epochs=0"])
     plan = with_data(plan, resolve_data(plan.data))
     source = source or open_source(plan.data, "pretrain")
     return Loop(make_fabric(plan.training, folder), plan, RunDirectory.fresh(folder), ProgressLine(quiet=True), source)
@@ -56,7 +56,7 @@ def steps_in_turn(loops: dict[str, Loop]) -> dict[str, list[float]]:
         for number in range(WARM + ROUNDS):
             for name, loop in loops.items():
                 began = time.perf_counter()
-                loop.optimise(batches[name])
+                loop.optimize(batches[name])
                 if name == "checked":
                     parallel.any_of(bool(stop.signal), loop.fabric.device)
                 if number >= WARM:

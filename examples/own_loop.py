@@ -32,8 +32,8 @@ def main() -> None:
     source = open_source(DataSettings(name="shapes"), "test")  # the smaller split is enough here
     backbone = make_backbone("resnet10-w16", SEED)  # a narrow torchvision ResNet; any module will do
     projector = mlp(backbone.num_features, 256, 64)
-    optimiser = torch.optim.AdamW([*backbone.parameters(), *projector.parameters()], lr=2e-3)
-    block = iecl.attach_block(optimiser, image_size=16, budget=0.5, seed=SEED)  # it moves with every optimiser step
+    optimizer = torch.optim.AdamW([*backbone.parameters(), *projector.parameters()], lr=2e-3)
+    block = iecl.attach_block(optimizer, image_size=16, budget=0.5, seed=SEED)  # it moves with every optimizer step
 
     def accuracy() -> float:
         backbone.eval()
@@ -52,8 +52,8 @@ def main() -> None:
             rates = [coding_rate(normalize(z, dim=1)) for z in (z_anchor, z_query)]
             entropy = torch.stack(rates).mean() / z_anchor.shape[1] ** 0.5
             (contrast - ENTROPY_WEIGHT * entropy).backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         print(f"epoch {epoch + 1}: contrast {contrast.item():.3f}, entropy {entropy.item():.3f}")
     print(f"kNN {100 * before:.1f} % before, {100 * accuracy():.1f} % after")
 

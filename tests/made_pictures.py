@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-TINY = ["data.image_size=16", "training.loggers=[]", "training.log_steps=1", "training.meter_steps=2", "data.workers=0"]
+TINY = ["data.image_size=16", "training.loggers=[]", "training.log_steps=1", "training.meter_steps=2", "data.num_workers=0"]
 TINY += ["training.precision=32-true"]  # where runs are equal bit for bit
 """Settings that make any run take seconds."""
 

@@ -77,7 +77,7 @@ def test_a_new_run_starts_from_the_weights_of_another(
     kind: str, short: Path, picture_folder: Path, tmp_path: Path, tiny: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = short if kind == "run" else short / "weights.safetensors"
-    still = [*tiny, "optimiser.rate=1e-30", "optimiser.weight_decay=0"]  # the first weights stay, and can be read
+    still = [*tiny, "optimizer.lr=1e-30", "optimizer.weight_decay=0"]  # the first weights stay, and can be read
     options = RUN | {"quiet": False, "backbone": ""}
     made = iecl.pretrain(
         picture_folder, tmp_path / "new", method="byol", epochs=1, sets=still, start_from=source, **options

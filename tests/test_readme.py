@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ENTROPY = (ROOT / "docs" / "entropy.md").read_text(encoding="utf-8")
 OWN_LOOP = (ROOT / "docs" / "guides" / "own-loop.md").read_text(encoding="utf-8")
-SETS = ["training.loggers=[]", "data.workers=0", "method.hidden=16", "method.out=8"]
+SETS = ["training.loggers=[]", "data.num_workers=0", "method.hidden_dim=16", "method.out_dim=8"]
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -30,8 +30,8 @@ from iecl.training import running  # noqa: F401  # imported once, before the pro
 
 OLDER, LAST, STEPS = 4, 6, 8
 """Steps of the two checkpoints, and of the whole run."""
-SETS = ["data.image_size=16", "data.workers=0", "training.loggers=[]", "training.log_steps=1", "training.look_epochs=0"]
-SETS += ["training.precision=32-true", "method.hidden=16", "method.out=8"]
+SETS = ["data.image_size=16", "data.num_workers=0", "training.loggers=[]", "training.log_steps=1", "training.online_eval_epochs=0"]
+SETS += ["training.precision=32-true", "method.hidden_dim=16", "method.out_dim=8"]
 Tally = tuple[int, int, int]
 """Tried, survived, lost."""
 State = dict[str, Any]
@@ -41,7 +41,7 @@ def _moments(key: str, change: Callable[[torch.Tensor], Any]) -> Callable[[State
     """Change one thing that the optimizer remembers, of every weight."""
 
     def fault(state: State) -> None:
-        for values in state["optimiser"]["state"].values():
+        for values in state["optimizer"]["state"].values():
             values[key] = change(values[key])
 
     return fault
@@ -88,16 +88,16 @@ UNFIT: dict[str, Callable[[State], None]] = {
     "moments without values": _moments("exp_avg", lambda x: x.to("meta")),
     "moments that are NaN": _moments("exp_avg", lambda x: x * torch.nan),
     "moments that are text": _moments("exp_avg", lambda x: "x"),
-    "no second moments": lambda state: [v.pop("exp_avg_sq") for v in state["optimiser"]["state"].values()] and None,
+    "no second moments": lambda state: [v.pop("exp_avg_sq") for v in state["optimizer"]["state"].values()] and None,
     "counters of many numbers": _moments("step", lambda x: x.repeat(3)),
     "counters below zero": _moments("step", lambda x: x - 100),
     "counters that are NaN": _moments("step", lambda x: x * torch.nan),
-    "a weight that is not there": _set("optimiser", "state", 10**6, {}),
-    "no groups": _set("optimiser", "param_groups", []),
-    "a group without weights": _set("optimiser", "param_groups", 0, "params", []),
-    "groups in another order": lambda state: state["optimiser"]["param_groups"].reverse(),
-    "another weight decay": _set("optimiser", "param_groups", 0, "weight_decay", float("nan")),
-    "an optimizer that is a list": _set("optimiser", []),
+    "a weight that is not there": _set("optimizer", "state", 10**6, {}),
+    "no groups": _set("optimizer", "param_groups", []),
+    "a group without weights": _set("optimizer", "param_groups", 0, "params", []),
+    "groups in another order": lambda state: state["optimizer"]["param_groups"].reverse(),
+    "another weight decay": _set("optimizer", "param_groups", 0, "weight_decay", float("nan")),
+    "an optimizer that is a list": _set("optimizer", []),
     "a precision from elsewhere": _set("precision", {"scale": float("nan")}),
     "weights of another shape": _weights(lambda x: x[:1] if x.ndim else x),
     "weights of another type": _weights(lambda x: x.double()),

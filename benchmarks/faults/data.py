@@ -234,7 +234,7 @@ def _pictures(scratch: Path) -> Path:
 
 
 def _packed(scratch: Path) -> Path:
-    iecl.pack(_pictures(scratch), scratch / "packed", side=SIDE, sets=["data.workers=0"])
+    iecl.pack(_pictures(scratch), scratch / "packed", side=SIDE, sets=["data.num_workers=0"])
     return scratch / "packed"
 
 

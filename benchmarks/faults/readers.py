@@ -95,8 +95,8 @@ def _deadline() -> Iterator[None]:
 
 def make_run(folder: Path) -> Path:
     """A small finished run with one result, as the commands leave it."""
-    words = ["data.image_size=16", "method.hidden=8", "method.out=4", "method.queue=8", "data.workers=0"]
-    words += ["training.loggers=[]", "training.log_steps=1", "optimiser.warmup=1.0", "training.accelerator=cpu"]
+    words = ["data.image_size=16", "method.hidden_dim=8", "method.out_dim=4", "method.queue_size=8", "data.num_workers=0"]
+    words += ["training.loggers=[]", "training.log_steps=1", "optimizer.warmup_epochs=1.0", "training.accelerator=cpu"]
     run = api.pretrain(
         _images(folder / "images"),
         folder / "run",
@@ -342,19 +342,19 @@ HOSTILE_SETTINGS: dict[str, Callable[[str], str]] = {
     "epochs of 5,000 hexadecimal digits": _with("training.epochs", "0x" + "f" * 5000),
     "epochs = 10^20": _with("training.epochs", "1" + "0" * 20),
     "epochs = 10^18": _with("training.epochs", "1" + "0" * 18),
-    "batch = 10^18": _with("training.batch", "1" + "0" * 18),
+    "batch = 10^18": _with("training.batch_size", "1" + "0" * 18),
     "devices = 10^9": _with("training.devices", "1" + "0" * 9),
-    "workers = 10^9": _with("data.workers", "1" + "0" * 9),
+    "workers = 10^9": _with("data.num_workers", "1" + "0" * 9),
     "image_size = 10^9": _with("data.image_size", "1" + "0" * 9),
-    "canvas = 10^9": _with("data.canvas", "1" + "0" * 9),
-    "hidden = 10^12": _with("method.hidden", "1" + "0" * 12),
-    "queue = 10^12": _with("method.queue", "1" + "0" * 12),
-    "warmup = 1e308": _with("optimiser.warmup", "1e308"),
-    "rate = inf": _with("optimiser.rate", "inf"),
+    "canvas = 10^9": _with("data.decode_size", "1" + "0" * 9),
+    "hidden = 10^12": _with("method.hidden_dim", "1" + "0" * 12),
+    "queue = 10^12": _with("method.queue_size", "1" + "0" * 12),
+    "warmup = 1e308": _with("optimizer.warmup_epochs", "1e308"),
+    "rate = inf": _with("optimizer.lr", "inf"),
     "mean is empty": _with("data.mean", "[]"),
     "mean of 100,000 numbers": _with("data.mean", "[" + "1," * 100_000 + "]"),
     "image_size = 0": _with("data.image_size", "0"),
-    "policy = auto": _with("views.policy", '"auto"'),
+    "policy = auto": _with("augmentation.policy", '"auto"'),
     "backbone = auto": _with("backbone.name", '"auto"'),
     "not UTF-8": lambda text: text.replace("moco-v2", "moco-v\udcff2"),
     "UTF-16": lambda text: text.encode("utf-16").decode("latin-1"),

@@ -19,7 +19,7 @@ Tally = tuple[int, int, int]
 """Tried, survived, lost."""
 SMALL = {
     "data.image_size": 16, "training.loggers": "[]", "training.log_steps": 1, "training.meter_steps": 5,
-    "data.workers": 0, "training.precision": "32-true", "method.hidden": 16, "method.out": 8,
+    "data.num_workers": 0, "training.precision": "32-true", "method.hidden_dim": 16, "method.out_dim": 8,
 }  # fmt: skip
 COMMAND = [sys.executable, "-m", "iecl"]
 MOMENT = 60.0
@@ -218,7 +218,7 @@ def failed_overwrite() -> Tally:
             ["--accelerator", "cuda"],
             ["--strategy", "magic"],
             ["--data", "nowhere"],
-            ["--set", "optimiser.rate=1e30", "--set", "optimiser.name=sgd"],
+            ["--set", "optimizer.lr=1e30", "--set", "optimizer.name=sgd"],
         ):
             done = here.done([*here.words(epochs=2), "--overwrite", *more])
             results.append(done.returncode in (1, 2) and is_clean(done.stderr) and _content(here.out) == before)

@@ -90,8 +90,8 @@ def pretrain(
         batch_size: images in a loss, over all processes.
         seed: decides every random draw.
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
-        settings: further settings by section, as in `{"optimiser": {"rate": 1e-3}}`.
-        sets: the same as text, as in `["optimiser.rate=1e-3"]`.
+        settings: further settings by section, as in `{"optimizer": {"rate": 1e-3}}`.
+        sets: the same as text, as in `["optimizer.lr=1e-3"]`.
         start_from: a run or a file of weights that the backbone begins with; everything else begins afresh.
         layout: how a file from elsewhere names its tensors, where that is not clear.
         allow: patterns of its tensors that may be missing, misshapen or unexpected.
@@ -262,7 +262,7 @@ def verify(path: str | Path, **options: Any) -> dict[str, Any]:
 
 
 def replay(run: str | Path, step: int, *, quiet: bool = True) -> dict[str, Any]:
-    """Take one optimiser step of a run again, exactly, and return what every layer did; the run is left as it is."""
+    """Take one optimizer step of a run again, exactly, and return what every layer did; the run is left as it is."""
     from iecl.training.replaying import replay as take
 
     return take(run, step, quiet=quiet)
@@ -275,7 +275,7 @@ def views(
 
     Args:
         run: the run directory.
-        step: an optimiser step of the run, from 1 on.
+        step: an optimizer step of the run, from 1 on.
         out: a .png file.
         index: which image of the data: its views in the epoch of that step.
         row: which of the step's own images; exactly one of the two is given.

@@ -100,11 +100,11 @@ def _ramps(plan: Plan) -> Iterator[tuple[str, Ramp]]:
 
 def _values(plan: Plan, step: int, per_epoch: int) -> list[float | None]:
     """Learning rate and ramps at a step; nothing after the end of the plan."""
-    training, optimiser, steps = plan.training, plan.optimiser, per_epoch * plan.training.epochs
+    training, optimizer, steps = plan.training, plan.optimizer, per_epoch * plan.training.epochs
     ramps = list(_ramps(plan))
     if step > steps:
         return [None] * (1 + len(ramps))
     clock = Clock(training.seed, step, steps, min(step // per_epoch, training.epochs - 1), training.epochs)
-    share = warm_cosine(clock, optimiser.warmup_steps(per_epoch, steps), optimiser.floor)
-    peak = optimiser.peak(training.batch * training.accumulate)
+    share = warm_cosine(clock, optimizer.warmup_steps(per_epoch, steps), optimizer.min_lr_ratio)
+    peak = optimizer.peak(training.batch_size * training.grad_accumulation)
     return [peak * share, *(ramp.at(clock) for _, ramp in ramps)]

@@ -8,7 +8,7 @@ from iecl.settings import setting
 
 @dataclass(frozen=True)
 class Clock:
-    """Where a run stands: `step` counts optimiser steps already taken, of `steps` in all."""
+    """Where a run stands: `step` counts optimizer steps already taken, of `steps` in all."""
 
     seed: int
     step: int

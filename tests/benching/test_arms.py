@@ -88,7 +88,7 @@ def test_every_arm_of_the_pipeline_gives_floats_for_a_network(arm: str, picture_
 def test_our_arms_of_training_take_steps(arm: str, picture_folder: Path, tmp_path: Path) -> None:
     request = training_arm.Request(arm, "simclr", "resnet10-w16", "memory", str(picture_folder), batch=8)
     take, steps = training_arm.make_arm(request, tmp_path), list[object]()
-    watch = register_optimizer_step_post_hook(lambda optimiser, *_: steps.append(optimiser))
+    watch = register_optimizer_step_post_hook(lambda optimizer, *_: steps.append(optimizer))
     try:
         take()
         take()

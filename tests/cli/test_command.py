@@ -24,7 +24,7 @@ COMMON = ["--backbone", "resnet10-w16", "--epochs", "2", "--batch-size", "8", "-
 
 
 def sets(values: list[str]) -> list[str]:
-    return [word for value in [*values, "method.hidden=16", "method.out=8"] for word in ("--set", value)]
+    return [word for value in [*values, "method.hidden_dim=16", "method.out_dim=8"] for word in ("--set", value)]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         low = 150 * (number % 2)
         Image.fromarray(noise.integers(low, low + 100, (16, 16, 3), dtype=np.uint8)).save(path)
-    tiny = ["data.image_size=16", "training.loggers=[]", "data.workers=0", "training.log_steps=1"]
+    tiny = ["data.image_size=16", "training.loggers=[]", "data.num_workers=0", "training.log_steps=1"]
     code = main(["pretrain", "--data", str(folder / "pictures"), "--out", str(folder / "run"), *COMMON, *sets(tiny)])
     assert code == 0
     return folder / "pictures", folder / "run"
@@ -249,11 +249,11 @@ def test_the_module_is_the_command() -> None:
         ["--backbone", "resnet81"],
         ["--backbone", "vit_b_16", "--set", "data.image_size=16"],
         ["--batch-size", "5000"],
-        ["--set", "training.accumulate=100"],
+        ["--set", "training.grad_accumulation=100"],
         ["--devices", "3"],
-        ["--set", "method.keep=2.0"],
-        ["--set", "optimiser.rate=inf"],
-        ["--saib", "batch", "--set", "saib.patch=5"],
+        ["--set", "method.ema_momentum=2.0"],
+        ["--set", "optimizer.lr=inf"],
+        ["--saib", "batch", "--set", "saib.patch_size=5"],
     ],
     ids=lambda words: words[-1],
 )
@@ -262,7 +262,7 @@ def test_wrong_use_leaves_no_run_behind(
 ) -> None:
     pictures, _ = finished
     command = ["pretrain", "--data", str(pictures), "--out", str(tmp_path / "run"), *COMMON, "--json"]
-    assert main([*command, "--set", "data.workers=0", *wrong]) == 2
+    assert main([*command, "--set", "data.num_workers=0", *wrong]) == 2
     shown = capsys.readouterr()
     told = json.loads(shown.out.strip().splitlines()[-1])
     assert told["code"] == 2

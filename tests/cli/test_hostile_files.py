@@ -98,8 +98,8 @@ def test_an_error_is_one_line_and_json_even_if_a_name_has_several() -> None:
         (["--epochs", "1" + "0" * 400], "training.epochs is a number of more than 18 digits"),
         (["--epochs", "10000000"], "training.epochs is 10000000, it must be at most 1,000,000 (--epochs)"),
         (["--devices", "100000"], "training.devices is 100000, it must be at most 1,024"),
-        (["--set", "method.hidden=1000000"], "method.hidden is 1000000, it must be at most 65,536"),
-        (["--set", "optimiser.rate=" + "9" * 400], "it must be a number"),
+        (["--set", "method.hidden_dim=1000000"], "method.hidden_dim is 1000000, it must be at most 65,536"),
+        (["--set", "optimizer.lr=" + "9" * 400], "it must be a number"),
         (["--set", "data.mean=[" + "0.5," * 2000 + "]"], "data.mean has 2,000 values, it may have 1,000"),
         (["--set", "data.root=" + "a" * 5000], "data.root has 5,000 letters, it may have 4,096"),
     ],
@@ -114,7 +114,7 @@ def test_a_number_that_no_run_can_have_is_refused(words: list[str], message: str
 def test_seeds_and_intervals_may_be_large() -> None:
     from iecl.training.plan import make_plan
 
-    sets = ["training.seed=9223372036854775807", "training.meter_steps=1000000000", "data.resident_megabytes=4000000"]
+    sets = ["training.seed=9223372036854775807", "training.meter_steps=1000000000", "data.cache_megabytes=4000000"]
     assert make_plan(flags={"data": {"name": "digits"}}, sets=sets).training.seed == 2**63 - 1
 
 

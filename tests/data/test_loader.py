@@ -182,7 +182,7 @@ def test_one_good_file_in_a_long_run_of_bad_ones_is_found(tmp_path: Path) -> Non
 def test_too_few_pictures_for_a_step_is_an_error_with_both_numbers(good: FolderSource) -> None:
     with pytest.raises(UserError) as caught:
         Loader(good, batch=14, seed=1, world=2)
-    assert "has 26 pictures, fewer than the 28 of one step (training.batch); lower it" in str(caught.value)
+    assert "has 26 pictures, fewer than the 28 of one step (training.batch_size); lower it" in str(caught.value)
     assert Loader(good, batch=13, seed=1, world=2).steps == 1
 
 
@@ -240,7 +240,7 @@ def test_a_worker_that_is_killed_becomes_a_clear_error_at_the_next_batches(good:
         list(batches)
     assert caught.value.what == "a process that decodes pictures was ended by SIGKILL"
     assert str(worker.pid) in caught.value.where
-    assert caught.value.do == "most often the memory ran out: lower data.workers or training.batch"
+    assert caught.value.do == "most often the memory ran out: lower data.num_workers or training.batch_size"
     assert signal.getsignal(signal.SIGCHLD) is handler
 
 

@@ -27,7 +27,7 @@ from iecl.data.source import Source
 from iecl.errors import TrainingError, UserError
 from iecl.evaluation.splits import names_of
 
-SETS = ("data.workers=0",)
+SETS = ("data.num_workers=0",)
 
 
 def settings_for(path: Path, **values: object) -> DataSettings:
@@ -154,7 +154,7 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
 
 def test_the_file_is_the_same_for_any_number_of_workers(animals: Path, tmp_path: Path) -> None:
     for workers in (0, 2):
-        iecl.pack(animals, tmp_path / str(workers), sets=[f"data.workers={workers}"])
+        iecl.pack(animals, tmp_path / str(workers), sets=[f"data.num_workers={workers}"])
     assert (tmp_path / "0").read_bytes() == (tmp_path / "2").read_bytes()
 
 
@@ -182,7 +182,7 @@ def test_labels_can_be_left_out_when_packing_or_afterwards(animals: Path, packed
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        ({"canvas": 48}, "holds pictures of 32 px (data.canvas = 48); leave it out, or pack the pictures again"),
+        ({"canvas": 48}, "holds pictures of 32 px (data.decode_size = 48); leave it out, or pack the pictures again"),
         ({"canvas": 32}, ""),
         ({"image_size": 64}, ""),  # the originals are no larger either
     ],
@@ -554,7 +554,7 @@ def test_two_processes_do_not_write_one_file_at_once(animals: Path, tmp_path: Pa
 def test_a_killed_process_leaves_the_old_file_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     folder = save_numbered(tmp_path / "folder", 600)
     (tmp_path / "file").write_bytes(b"the old one")
-    program = "import sys, iecl; iecl.pack(*sys.argv[1:], side=128, sets=['data.workers=0'], overwrite=True)"
+    program = "import sys, iecl; iecl.pack(*sys.argv[1:], side=128, sets=['data.num_workers=0'], overwrite=True)"
     child = subprocess.Popen([sys.executable, "-c", program, str(folder), str(tmp_path / "file")])
     draft = tmp_path / ".file.part"
     while child.poll() is None and not (draft.exists() and draft.stat().st_size > 10**6):

@@ -70,9 +70,9 @@ def test_the_error_names_the_commonest_reasons() -> None:
 def test_a_folder_that_is_mostly_unreadable_is_not_packed(tmp_path: Path) -> None:
     save_numbered(tmp_path / "data", 6, bad=(1, 2, 3, 4))
     with pytest.raises(TrainingError, match=r"4 of the 6 files in .* cannot be read: 4 not an image"):
-        iecl.pack(tmp_path / "data", tmp_path / "out", sets=["data.workers=0"])
+        iecl.pack(tmp_path / "data", tmp_path / "out", sets=["data.num_workers=0"])
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    packed = iecl.pack(tmp_path / "data", tmp_path / "out", sets=["data.workers=0", "data.max_unreadable=1"])
+    packed = iecl.pack(tmp_path / "data", tmp_path / "out", sets=["data.num_workers=0", "data.max_unreadable=1"])
     assert (packed["images"], packed["skipped"]) == (2, 4)
     assert len(open_source(DataSettings(name=str(tmp_path / "out")), on_bad=lambda *report: None)) == 2
 

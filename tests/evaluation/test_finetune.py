@@ -88,7 +88,7 @@ def test_steps_are_those_of_torch_written_out(made_run: MadeRun) -> None:
     course.network.zero_grad()
     course._set_rates(0)
     nn.functional.cross_entropy(course.network(x), labels).backward()
-    course.optimiser.step()
+    course.optimizer.step()
     for weight, wanted in zip(course.network.parameters(), expected, strict=True):
         torch.testing.assert_close(weight.detach(), wanted, atol=1e-5, rtol=1e-4)
 
@@ -114,13 +114,13 @@ def test_a_checkpoint_that_does_not_fit_is_refused_before_anything_is_loaded(mad
     tuned(bench, SHORT, epochs=1)
     (last,) = (tmp_path / "work").rglob("last.ckpt")
     state = load_checkpoint(last)
-    state["optimiser"]["state"][0]["momentum_buffer"] = torch.zeros(2)
+    state["optimizer"]["state"][0]["momentum_buffer"] = torch.zeros(2)
     write_checkpoint(last, state)
     course = Course(bench, SHORT, Lesson.of(bench, SHORT))
     with pytest.raises(UserError, match=r"no checkpoint can be used: .*momentum_buffer of backbone.conv1.weight is"):
         course.restore()
     assert course.epoch == 0
-    assert not course.optimiser.state
+    assert not course.optimizer.state
 
 
 def test_other_settings_weights_or_pictures_start_anew(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_shares_sum_to_the_mass_and_never_rise(spread: str, neighbours: int) -> 
 
 
 def test_a_number_without_tiers_is_an_error_that_offers_those_with() -> None:
-    with pytest.raises(UserError, match=r"no tiers for 7 neighbours .*method.neighbours.*one of: 5, 10, 20, 30"):
+    with pytest.raises(UserError, match=r"no tiers for 7 neighbours .*method.num_neighbors.*one of: 5, 10, 20, 30"):
         neighbour_shares("tiers", 0.2, 7)
 
 

@@ -17,26 +17,26 @@ from iecl.views.policies import ViewPlan
 
 # Small parts, so that every method steps in milliseconds; a method that is not here keeps the sizes of its recipe.
 CHOICES: dict[str, list[str]] = {
-    "ie-cl": ["method.hidden=16", "method.out=8"],
-    "simclr": ["method.hidden=16", "method.out=8"],
-    "moco-v2": ["method.hidden=16", "method.out=8", "method.queue=32"],
-    "moco-v3": ["method.hidden=16", "method.out=8", "method.predictor_hidden=16"],
-    "byol": ["method.hidden=16", "method.out=8", "method.predictor_hidden=16"],
-    "simsiam": ["method.hidden=16", "method.out=16", "method.predictor_hidden=8"],
-    "nnclr": ["method.hidden=16", "method.out=8", "method.predictor_hidden=16", "method.queue=32"],
-    "all4one": ["method.hidden=16", "method.out=8", "method.predictor_hidden=16", "method.queue=32", "method.heads=2"],
-    "swav": ["method.hidden=16", "method.out=8", "method.prototypes=6"],
-    "deepcluster": ["method.clusters=5", "method.components=8"],
-    "deepcluster-v2": ["method.hidden=16", "method.out=8", "method.clusters=5"],
-    "minent": ["method.hidden=16", "method.heads=[8, 6]"],
-    "s3oc": ["method.clusters=[8, 6]"],
-    "dino": ["method.hidden=16", "method.out=8", "method.prototypes=6"],
-    "light-moco": ["method.hidden=16", "method.out=8", "method.queue=32", "method.plain_epochs=0"],
-    "matrix-ssl": ["method.hidden=16", "method.out=8", "method.predictor_hidden=8"],
-    "w-mse": ["method.hidden=16", "method.out=2"],
-    "barlow-twins": ["method.hidden=16", "method.out=16"],
-    "vicreg": ["method.hidden=16", "method.out=16"],
-    "viewmaker": ["method.hidden=16", "method.out=8", "method.width=4"],
+    "ie-cl": ["method.hidden_dim=16", "method.out_dim=8"],
+    "simclr": ["method.hidden_dim=16", "method.out_dim=8"],
+    "moco-v2": ["method.hidden_dim=16", "method.out_dim=8", "method.queue_size=32"],
+    "moco-v3": ["method.hidden_dim=16", "method.out_dim=8", "method.predictor_hidden_dim=16"],
+    "byol": ["method.hidden_dim=16", "method.out_dim=8", "method.predictor_hidden_dim=16"],
+    "simsiam": ["method.hidden_dim=16", "method.out_dim=16", "method.predictor_hidden_dim=8"],
+    "nnclr": ["method.hidden_dim=16", "method.out_dim=8", "method.predictor_hidden_dim=16", "method.queue_size=32"],
+    "all4one": ["method.hidden_dim=16", "method.out_dim=8", "method.predictor_hidden_dim=16", "method.queue_size=32", "method.heads=2"],
+    "swav": ["method.hidden_dim=16", "method.out_dim=8", "method.num_prototypes=6"],
+    "deepcluster": ["method.num_clusters=5", "method.components=8"],
+    "deepcluster-v2": ["method.hidden_dim=16", "method.out_dim=8", "method.num_clusters=5"],
+    "minent": ["method.hidden_dim=16", "method.heads=[8, 6]"],
+    "s3oc": ["method.num_clusters=[8, 6]"],
+    "dino": ["method.hidden_dim=16", "method.out_dim=8", "method.num_prototypes=6"],
+    "light-moco": ["method.hidden_dim=16", "method.out_dim=8", "method.queue_size=32", "method.plain_epochs=0"],
+    "matrix-ssl": ["method.hidden_dim=16", "method.out_dim=8", "method.predictor_hidden_dim=8"],
+    "w-mse": ["method.hidden_dim=16", "method.out_dim=2"],
+    "barlow-twins": ["method.hidden_dim=16", "method.out_dim=16"],
+    "vicreg": ["method.hidden_dim=16", "method.out_dim=16"],
+    "viewmaker": ["method.hidden_dim=16", "method.out_dim=8", "method.width=4"],
     "supervised": [],
     "random": [],
 }
@@ -46,21 +46,21 @@ VARIANTS = [
     ("ie-cl", ["saib.form=certified"]),
     ("ie-cl", ["saib.form=batch", "objective.encoder=spectral-norm", "objective.kl=gaussian-diag"]),
     ("moco-v2", ["method.symmetric=true"]),
-    ("moco-v2", ["method.queue=0"]),
+    ("moco-v2", ["method.queue_size=0"]),
     ("moco-v2", ["method.norm_groups=2"]),
     ("simclr", ["method.norm=false"]),
-    ("moco-v3", ["method.predictor_norm=true", "method.layers=3", "method.temperature=1.0"]),
+    ("moco-v3", ["method.predictor_norm=true", "method.num_layers=3", "method.temperature=1.0"]),
     ("light-moco", ["method.symmetric=false", "method.spread=halving"]),
     ("light-moco", ["method.norm_groups=2"]),
-    ("swav", ["method.small=2", "method.queue=16", "method.queue_from=0", "method.freeze_epochs=0"]),
-    ("deepcluster-v2", ["method.small=2", "method.bank=1"]),
-    ("dino", ["method.small=2", "method.freeze_epochs=1", "method.teacher_warmup=2"]),
+    ("swav", ["method.local_crops=2", "method.queue_size=16", "method.queue_start_epoch=0", "method.freeze_epochs=0"]),
+    ("deepcluster-v2", ["method.local_crops=2", "method.bank=1"]),
+    ("dino", ["method.local_crops=2", "method.freeze_epochs=1", "method.teacher_warmup_epochs=2"]),
     ("swav", ["saib.form=certified", "objective.entropy=coding-rate"]),
     ("minent", ["objective.entropy=coding-rate", "objective.encoder=spectral-norm"]),
-    ("w-mse", ["method.views=4", "method.group=4", "method.repeats=2"]),
+    ("w-mse", ["method.num_views=4", "method.whitening_size=4", "method.whitening_repeats=2"]),
     ("matrix-ssl", ["method.ridge=0.5", "method.weight=0.5", "method.alignment=0.0"]),
-    ("barlow-twins", ["method.scale=0.1", "method.thin_rate=0.01"]),
-    ("viewmaker", ["method.layers=1", "saib.form=certified"]),
+    ("barlow-twins", ["method.scale=0.1", "method.bias_lr=0.01"]),
+    ("viewmaker", ["method.num_layers=1", "saib.form=certified"]),
     ("vicreg", ["objective.entropy=coding-rate", "objective.kl=gaussian-diag"]),
 ]
 IDS = ["+".join([name, *sets]) for name, sets in VARIANTS]
@@ -105,21 +105,21 @@ def ready(name: str, sets: list[str]) -> Method:
     return method
 
 
-def train(method: Method, first: int, steps: int, optimiser: torch.optim.Optimizer) -> list[float]:
+def train(method: Method, first: int, steps: int, optimizer: torch.optim.Optimizer) -> list[float]:
     losses = []
     for step in range(first, first + steps):
         clock = Clock(seed=0, step=step, steps=100, epoch=0, epochs=1)
         total = sum(method.step(views(method.views), clock).losses.values())
         total.backward()
         method.after_backward(clock)
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         method.after_step(clock)
         losses.append(total.item())
     return losses
 
 
-def optimiser_of(method: Method, rate: float = 1e-3) -> torch.optim.Optimizer:
+def optimizer_of(method: Method, rate: float = 1e-3) -> torch.optim.Optimizer:
     return torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], lr=rate)
 
 
@@ -139,7 +139,7 @@ def test_every_trainable_weight_receives_a_gradient(name: str, sets: list[str]) 
 def test_a_fixed_batch_is_learnt(name: str, sets: list[str]) -> None:
     # `random` is the exception: it learns nothing by design.
     method = ready(name, sets)
-    losses = train(method, 0, 30, optimiser_of(method, 3e-3))
+    losses = train(method, 0, 30, optimizer_of(method, 3e-3))
     # Only from the fifth step on a queue of 32 holds no random keys any more; by then other methods know the batch.
     assert losses[-1] < max(losses[0], losses[4]) - 0.05
 
@@ -147,14 +147,14 @@ def test_a_fixed_batch_is_learnt(name: str, sets: list[str]) -> None:
 @pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
 def test_saving_loading_and_going_on_equals_going_on(name: str, sets: list[str]) -> None:
     straight, paused = ready(name, sets), ready(name, sets)
-    mine, theirs = optimiser_of(straight), optimiser_of(paused)
+    mine, theirs = optimizer_of(straight), optimizer_of(paused)
     train(straight, 0, 4, mine)
     train(paused, 0, 2, theirs)
     resumed = make(name, sets)
     resumed.load_state_dict(paused.state_dict())
-    optimiser = optimiser_of(resumed)
-    optimiser.load_state_dict(theirs.state_dict())
-    train(resumed, 2, 2, optimiser)
+    optimizer = optimizer_of(resumed)
+    optimizer.load_state_dict(theirs.state_dict())
+    train(resumed, 2, 2, optimizer)
     assert straight.state_dict().keys() == resumed.state_dict().keys()
     different = [n for n, value in straight.state_dict().items() if not torch.equal(value, resumed.state_dict()[n])]
     assert different == []
@@ -188,7 +188,7 @@ def test_bfloat16_and_odd_sizes_give_finite_losses_and_gradients(name: str, sets
 
 
 @pytest.mark.parametrize(("name", "sets"), VARIANTS, ids=IDS)
-def test_two_backward_passes_may_share_an_optimiser_step(name: str, sets: list[str]) -> None:
+def test_two_backward_passes_may_share_an_optimizer_step(name: str, sets: list[str]) -> None:
     method = ready(name, sets)
     for _ in range(2):
         sum(method.step(views(method.views), CLOCK).losses.values()).backward()

@@ -147,14 +147,14 @@ RATES = {"nnclr": 0.0}
 
 
 def trained(loss_of: LossOf, module: nn.Module, after: Callable[[], None], rate: float) -> list[float]:
-    """The losses of some optimiser steps."""
-    optimiser = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=rate)
+    """The losses of some optimizer steps."""
+    optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=rate)
     values = []
     for number, index in enumerate(STEPS):
         loss = loss_of(*views_of(index, seed=number).full)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         after()
         values.append(loss.item())
     return values

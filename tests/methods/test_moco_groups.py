@@ -103,7 +103,7 @@ def test_symmetric_light_moco_adds_its_directions_and_stores_both_keys() -> None
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"neighbours": 64}, r"a queue of 32 does not hold 64 neighbours \(method.neighbours\); use at most 32"),
+        ({"neighbours": 64}, r"a queue of 32 does not hold 64 neighbours \(method.num_neighbors\); use at most 32"),
         ({"spread": "tiers", "neighbours": 7}, r"no tiers for 7 neighbours"),
     ],
 )

@@ -19,8 +19,8 @@ from iecl.methods.vicreg import VICReg, VICRegSettings
 from iecl.methods.w_mse import WMSE, WMSESettings
 from iecl.schedule import Clock, Ramp
 from iecl.settings import build
-from iecl.training.optimisers import make_optimiser
-from iecl.training.settings import OptimiserSettings
+from iecl.training.optimizers import make_optimizer
+from iecl.training.settings import OptimizerSettings
 from iecl.views.making import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
@@ -95,10 +95,10 @@ def test_barlow_twins_scales_both_terms() -> None:
 def test_barlow_twins_gives_biases_and_norms_a_rate_of_their_own() -> None:
     settings = BarlowTwinsSettings(hidden=16, out=8, thin_rate=0.5)
     method = BarlowTwins(make_backbone("resnet10-w16", 0), settings)
-    optimiser = make_optimiser(method.param_groups(), OptimiserSettings(name="lars", rate=2.0), 2.0)
-    rates = {p.ndim > 1: group["peak"] for group in optimiser.param_groups for p in group["params"]}
+    optimizer = make_optimizer(method.param_groups(), OptimizerSettings(name="lars", rate=2.0), 2.0)
+    rates = {p.ndim > 1: group["peak"] for group in optimizer.param_groups for p in group["params"]}
     assert rates == {True: 2.0, False: 0.5}
-    assert sum(len(group["params"]) for group in optimiser.param_groups) == len(list(method.parameters()))
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(method.parameters()))
 
 
 # --- VICReg ---
@@ -141,13 +141,13 @@ def test_w_mse_refuses_a_batch_it_cannot_cut(group: int, batch: int, message: st
     method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden=16, out=2, group=group))
     with pytest.raises(UserError, match=message) as caught:
         method.step(views(count=batch, full=2), CLOCK)
-    assert caught.value.where == "training.batch"
+    assert caught.value.where == "training.batch_size"
     assert "use a multiple of" in caught.value.do
 
 
 def test_w_mse_refuses_groups_below_twice_the_width() -> None:
     with pytest.raises(
-        UserError, match=r"whitening 64 dimensions needs groups of at least 128 images, method.group is 100"
+        UserError, match=r"whitening 64 dimensions needs groups of at least 128 images, method.whitening_size is 100"
     ):
         build(WMSESettings, {"out": 64, "group": 100}, "method")
 

@@ -93,11 +93,11 @@ def random_method() -> Random:
 def test_random_moves_no_weight_but_learns_the_statistics_of_its_batch_norms() -> None:
     method = random_method()
     before = {name: value.clone() for name, value in method.state_dict().items()}
-    optimiser = torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], lr=0.1)
+    optimizer = torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], lr=0.1)
     for _ in range(5):
         made = method.step(views(torch.full((8,), -1)), CLOCK)
         sum(made.losses.values()).backward()
-        optimiser.step()
+        optimizer.step()
     moved = {name for name, value in method.state_dict().items() if not torch.equal(value, before[name])}
     assert moved
     assert all(name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked") for name in moved)

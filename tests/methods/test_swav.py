@@ -39,13 +39,13 @@ def test_prototypes_rest_for_the_first_epochs_only() -> None:
 
 def test_prototypes_have_length_one_before_every_forward_pass() -> None:
     method = make(SwAV, **SMALL, freeze_epochs=0)
-    optimiser = torch.optim.SGD(method.parameters(), lr=10.0)
+    optimizer = torch.optim.SGD(method.parameters(), lr=10.0)
     start = method.prototypes.weight.detach().clone()
     for step in range(3):
         assert torch.allclose(method.prototypes.weight.norm(dim=1), torch.ones(6), atol=1e-6)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss_of(method, step=step).backward()
-        optimiser.step()
+        optimizer.step()
         method.after_step(clock(step + 1))
     assert not torch.allclose(method.prototypes.weight, start, atol=1e-3)
 

@@ -8,8 +8,8 @@ from iecl.methods import viewmaker as module
 from iecl.methods.contract import DataFacts
 from iecl.methods.viewmaker import Viewmaker, ViewmakerSettings
 from iecl.schedule import Clock
-from iecl.training.optimisers import make_optimiser
-from iecl.training.settings import OptimiserSettings
+from iecl.training.optimizers import make_optimizer
+from iecl.training.settings import OptimizerSettings
 from iecl.views.making import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
@@ -52,13 +52,13 @@ def test_the_maker_climbs_and_the_encoder_descends() -> None:
     for part, climbs in (("maker.", True), ("backbone.", False)):
         method = make()
         chosen = [p for name, p in method.named_parameters() if name.startswith(part)]
-        optimiser = torch.optim.SGD(chosen, lr=1e-2)
+        optimizer = torch.optim.SGD(chosen, lr=1e-2)
         losses = []
         for _ in range(10):
             loss = method.step(views(), CLOCK).losses["contrast"]
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             losses.append(loss.item())
         assert (losses[-1] > losses[0]) == climbs
 
@@ -106,10 +106,10 @@ def test_any_shape_of_picture_works(height: int, width: int) -> None:
 
 def test_the_maker_has_its_own_constant_rate_and_no_decay() -> None:
     method = make(rate=0.003)
-    optimiser = make_optimiser(method.param_groups(), OptimiserSettings(weight_decay=0.1), 1.0)
+    optimizer = make_optimizer(method.param_groups(), OptimizerSettings(weight_decay=0.1), 1.0)
     own = {id(p) for p in method.maker.parameters()}
-    rows = [row for row in optimiser.param_groups if id(row["params"][0]) in own]
+    rows = [row for row in optimizer.param_groups if id(row["params"][0]) in own]
     assert {id(p) for row in rows for p in row["params"]} == own
     assert {(row["peak"], row["weight_decay"], row["is_constant"]) for row in rows} == {(0.003, 0.0, True)}
-    others = [row for row in optimiser.param_groups if id(row["params"][0]) not in own]
+    others = [row for row in optimizer.param_groups if id(row["params"][0]) not in own]
     assert {(row["peak"], row["is_constant"]) for row in others} == {(1.0, False)}

@@ -17,13 +17,13 @@ def pictures(seed: int = 0) -> Tensor:
     return torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
 
 
-def train(model: nn.Module, block: nn.Module, optimiser: torch.optim.Optimizer, steps: int) -> list[float]:
+def train(model: nn.Module, block: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
     losses = []
     for _ in range(steps):
         loss = nt_xent(model(pictures()), model(block(pictures())), 0.5)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     return losses
 
@@ -31,17 +31,17 @@ def train(model: nn.Module, block: nn.Module, optimiser: torch.optim.Optimizer, 
 def test_the_block_climbs_the_loss_that_the_encoder_descends() -> None:
     frozen = encoder().requires_grad_(False)
     idle = nn.Parameter(torch.zeros(1))
-    optimiser = torch.optim.SGD([idle], lr=0.05)
-    block = iecl.attach_block(optimiser, image_size=8, noise="none")
-    losses = train(frozen, block, optimiser, 30)
+    optimizer = torch.optim.SGD([idle], lr=0.05)
+    block = iecl.attach_block(optimizer, image_size=8, noise="none")
+    losses = train(frozen, block, optimizer, 30)
     assert losses[-1] > losses[0]
 
 
-def test_each_optimiser_step_returns_the_block_to_its_budget() -> None:
+def test_each_optimizer_step_returns_the_block_to_its_budget() -> None:
     model = encoder()
-    optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
-    block = iecl.attach_block(optimiser, image_size=8, budget=0.3)
-    train(model, block, optimiser, 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    block = iecl.attach_block(optimizer, image_size=8, budget=0.3)
+    train(model, block, optimizer, 5)
     x = torch.randn(512, 3, 8, 8)
     changed = block(x) - x
     assert changed.square().mean().sqrt().item() == pytest.approx(0.3, rel=0.25)  # the noise makes it vary
@@ -63,8 +63,8 @@ def test_in_evaluation_views_pass_unchanged() -> None:
 def test_saving_and_loading_goes_on_exactly() -> None:
     def fresh() -> tuple[nn.Module, nn.Module, torch.optim.Optimizer]:
         model = encoder()
-        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        return model, iecl.attach_block(optimiser, image_size=8), optimiser
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        return model, iecl.attach_block(optimizer, image_size=8), optimizer
 
     straight, paused, resumed = fresh(), fresh(), fresh()
     whole = train(*straight, 6)
@@ -80,10 +80,10 @@ def test_two_lines_serve_modules_of_lightly() -> None:
     from lightly.models.modules.heads import SimCLRProjectionHead
 
     model = nn.Sequential(encoder(), SimCLRProjectionHead(16, 16, 8))
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    block = iecl.attach_block(optimiser, image_size=8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    block = iecl.attach_block(optimizer, image_size=8)
     before = [p.clone() for p in block.parameters()]
     loss = NTXentLoss(temperature=0.5)(model(pictures()), model(block(pictures())))
     loss.backward()
-    optimiser.step()
+    optimizer.step()
     assert any(not torch.equal(old, new) for old, new in zip(before, block.parameters(), strict=True))

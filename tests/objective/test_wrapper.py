@@ -169,11 +169,11 @@ def test_a_penalty_on_the_encoder_moves_its_convolutions_only(encoder: str) -> N
 
 def test_spectral_norm_holds_on_both_encoders_after_steps() -> None:
     method = IECL(host(keep=Ramp.constant(0.9), **PRINTED), None, ObjectiveSettings(encoder="spectral-norm"))
-    optimiser = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=1e-3)
+    optimizer = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=1e-3)
     for _ in range(10):
         sum(method.step(views(), CLOCK).losses.values()).backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         method.after_step(CLOCK)
     scales = list(spectral_scales(method))
     assert len(scales) == 24  # twelve convolutions, twice
@@ -181,7 +181,7 @@ def test_spectral_norm_holds_on_both_encoders_after_steps() -> None:
     assert norms == pytest.approx([1.0] * 24, abs=0.05)
 
 
-def test_one_power_iteration_is_made_for_each_optimiser_step_and_none_in_a_forward_pass() -> None:
+def test_one_power_iteration_is_made_for_each_optimizer_step_and_none_in_a_forward_pass() -> None:
     method = IECL(host(**SYMMETRIC), None, ObjectiveSettings(encoder="spectral-norm"))
     before = [scale.u.clone() for scale, _ in spectral_scales(method.host.backbone)]
     method.step(views(), CLOCK)
@@ -246,13 +246,13 @@ def test_the_expansion_moves_the_block_alone_and_upwards_whatever_else_moves_it(
     settings = ObjectiveSettings(expansion="total", saib_gradient=gradient)
     method = IECL(host(**SYMMETRIC), certified_block(), settings)
     assert reached(method, "iecl/expansion") == {"saib"}
-    optimiser = torch.optim.SGD(method.saib.parameters(), lr=0.3)
+    optimizer = torch.optim.SGD(method.saib.parameters(), lr=0.3)
     readings = []
     for _ in range(8):
         step = method.step(views(), CLOCK)
         step.losses["iecl/expansion"].backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         readings.append(step.readings["iecl/expansion_total"].item())
     assert readings[-1] > readings[0]
 

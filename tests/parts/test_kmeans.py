@@ -95,7 +95,7 @@ def test_autocast_does_not_shorten_the_distances() -> None:
 
 
 def test_more_clusters_than_rows_are_refused() -> None:
-    with pytest.raises(UserError, match=r"3 rows cannot make 4 clusters.*method.clusters"):
+    with pytest.raises(UserError, match=r"3 rows cannot make 4 clusters.*method.num_clusters"):
         kmeans(draw(7, rows=3), 4, key=0, iterations=1)
 
 

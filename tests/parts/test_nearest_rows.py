@@ -52,5 +52,5 @@ def test_a_summary_draws_no_random_numbers() -> None:
 
 
 def test_a_width_that_heads_cannot_share_is_refused() -> None:
-    with pytest.raises(UserError, match=r"vectors of 10 .* 4 attention heads \(method.out\); use a multiple of 4"):
+    with pytest.raises(UserError, match=r"vectors of 10 .* 4 attention heads \(method.out_dim\); use a multiple of 4"):
         SequenceSummary(10, 5, layers=1, heads=4)

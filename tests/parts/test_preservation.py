@@ -63,11 +63,11 @@ def descend(penalty: object, scale: float) -> tuple[float, float]:
     assert callable(penalty)
     module, x = encoder(scale, batch_norm=False), pictures()
     kernels = [part.weight for part in module if isinstance(part, nn.Conv2d)]
-    optimiser, readings = torch.optim.Adam(kernels, lr=0.02), [log_volume(module, x).value.mean().item() / 6]
+    optimizer, readings = torch.optim.Adam(kernels, lr=0.02), [log_volume(module, x).value.mean().item() / 6]
     for _ in range(80):
         penalty(kernels).backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
     readings.append(log_volume(module, x).value.mean().item() / 6)
     return readings[0], readings[1]
 

@@ -21,12 +21,12 @@ def norms(module: nn.Module) -> list[float]:
 
 
 def train(module: nn.Module, copy: MomentumCopy | None, steps: int) -> None:
-    optimiser = torch.optim.Adam(module.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.02)
     x = torch.randn(4, 3, 8, 8)
     for _ in range(steps):
         module(x).square().mean().neg().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         follow_kernels(module)
         if copy is not None:
             copy.follow(module, keep=0.9)

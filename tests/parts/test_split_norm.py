@@ -69,7 +69,7 @@ def test_the_gradient_reaches_weights_and_input() -> None:
 
 def test_a_batch_that_cannot_be_cut_is_an_error_that_says_what_to_do() -> None:
     _, split = pair(groups=4)
-    with pytest.raises(UserError, match=r"6 images .* 4 equal groups \(method.norm_groups\); use a training.batch"):
+    with pytest.raises(UserError, match=r"6 images .* 4 equal groups \(method.norm_groups\); use a training.batch_size"):
         split(torch.randn(6, 3, 4, 4))
 
 

@@ -157,7 +157,7 @@ def test_with_all_skips_the_entropy_gain_is_that_of_doubling_the_picture() -> No
     [
         ({"form": "sampel"}, r"SAIB has no form 'sampel' \(form\); did you mean sample\?"),
         ({"norm": "layer"}, "saib.norm is 'layer'"),
-        ({"position": "sine"}, r"saib.position is 'sine'.*did you mean sincos\?"),
+        ({"position": "sine"}, r"saib.pos_embed is 'sine'.*did you mean sincos\?"),
         ({"skips": ("outer",)}, "saib.skips is 'outer'"),
         ({"convs": 2}, "saib.convs is 2, it must be at least 3"),
         ({"cascade": 0}, "saib.cascade is 0, it must be at least 1"),

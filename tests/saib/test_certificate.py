@@ -28,13 +28,13 @@ def block_with(seed: int, side: int = 8, **choices: object) -> CertifiedSAIB:
 
 
 def climb(block: CertifiedSAIB, x: Tensor, steps: int, rate: float = 0.1) -> None:
-    """Some optimiser steps that make the block change pictures more wildly."""
-    optimiser = torch.optim.Adam(block.parameters(), lr=rate)
+    """Some optimizer steps that make the block change pictures more wildly."""
+    optimizer = torch.optim.Adam(block.parameters(), lr=rate)
     block.train()
     for step in range(steps):
         block(x, Stream(step, torch.arange(len(x)))).diff(dim=-1).square().mean().neg().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         block.after_step()
 
 
@@ -236,11 +236,11 @@ def test_descending_minus_the_log_determinant_raises_it() -> None:
     block, x = block_with(0, budget=0.5), pictures(8, 8)
     block(x)
     before = block.certificate(x).exact_log_det
-    optimiser = torch.optim.Adam(block.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(block.parameters(), lr=0.02)
     for step in range(15):
         block.log_det(x, probes=1, steps=6, seed=step).value.mean().neg().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         block(x)
         block.after_step()  # the budget still holds
     after = block.certificate(x).exact_log_det

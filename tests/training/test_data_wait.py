@@ -12,7 +12,7 @@ from iecl.data.batch import Batch
 from iecl.data.loader import Loader
 
 RUN = {"backbone": "resnet10-w16", "epochs": 1, "batch_size": 8, "quiet": True}
-SETS = ["method.hidden=16", "method.out=8", "training.log_steps=1", "training.look_epochs=0"]
+SETS = ["method.hidden_dim=16", "method.out_dim=8", "training.log_steps=1", "training.online_eval_epochs=0"]
 
 
 @pytest.mark.parametrize(("slowly", "low", "high"), [(True, 0.4, 1.0), (False, 0.0, 0.3)])

@@ -50,7 +50,7 @@ def power_fails_in_step(step: int, cls: type[Method], monkeypatch: pytest.Monkey
 def pretrain(name: str, out: Path) -> RunDirectory:
     """Two epochs on digits at half their size, with a checkpoint at each step."""
     settings = {"method": CASES[name][1]}
-    quick = ["data.image_size=8", "training.look_epochs=0", "training.loggers=[]", "training.log_steps=1"]
+    quick = ["data.image_size=8", "training.online_eval_epochs=0", "training.loggers=[]", "training.log_steps=1"]
     quick.append("training.precision=32-true")  # where runs are equal bit for bit
     sets = [*quick, "training.checkpoint_steps=1"]
     iecl.pretrain(
@@ -102,7 +102,7 @@ def test_a_run_cut_in_the_middle_of_an_epoch_continues_exactly(
 @pytest.mark.parametrize("whole", ["deepcluster"], indirect=True)
 def test_a_new_head_starts_without_momentum(whole: tuple[str, RunDirectory]) -> None:
     _, run = whole
-    moments = state_of(run)["optimiser"]["state"]
+    moments = state_of(run)["optimizer"]["state"]
     assert sorted({int(row["step"]) for row in moments.values()}) == [STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH]
     young = [row for row in moments.values() if int(row["step"]) == STEPS_PER_EPOCH]
     assert sorted(tuple(row["exp_avg"].shape) for row in young) == [(12,), (12, 128)]
@@ -127,7 +127,7 @@ def test_a_run_with_more_clusters_than_images_says_so_in_its_log(
         backbone="resnet10-w16",
         epochs=1,
         batch_size=8,
-        sets=[*tiny, "method.clusters=3000"],
+        sets=[*tiny, "method.num_clusters=3000"],
         quiet=True,
     )
     assert run.summary["finished"]

@@ -102,7 +102,7 @@ def test_a_run_directory_that_is_gone_is_one_line(
         ({"batch_size": 1000}, "fewer than"),
         ({"settings": {"training": {"accelerator": "cuda"}}}, "no cuda device"),
         ({"settings": {"training": {"strategy": "magic"}}}, "training.strategy"),
-        ({"settings": {"optimiser": {"rate": 1e30, "name": "sgd"}}}, "became NaN"),
+        ({"settings": {"optimizer": {"rate": 1e30, "name": "sgd"}}}, "became NaN"),
     ],
 )
 def test_an_overwrite_that_cannot_start_leaves_the_old_run_as_it_was(
@@ -145,7 +145,7 @@ class Command:
 
     def __init__(self, folder: Path, run: Path, sets: list[str], *words: str, launcher: tuple[str, ...] = ()) -> None:
         self.run = run
-        settings = [*sets, "method.hidden=16", "method.out=8", "training.checkpoint_steps=3"]
+        settings = [*sets, "method.hidden_dim=16", "method.out_dim=8", "training.checkpoint_steps=3"]
         assigned = [word for text in settings for word in ("--set", text)]
         flags = ["--data", str(folder), "--out", str(run), "--backbone", "resnet10-w16", "--batch-size", "8"]
         command = [sys.executable, *launcher, "-m", "iecl", "pretrain", *flags, *assigned, *words]

@@ -24,10 +24,10 @@ from iecl.settings import read_toml
 from iecl.training.fitting import check_checkpoint
 from iecl.training.loop import Loop
 from iecl.training.machine import make_fabric
-from iecl.training.optimisers import make_optimiser, recall
+from iecl.training.optimizers import make_optimizer, recall
 from iecl.training.plan import plan_from_values
 from iecl.training.replaying import replay
-from iecl.training.settings import OptimiserSettings
+from iecl.training.settings import OptimizerSettings
 from made_pictures import TINY, make_pictures
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def loop_of(run: Path) -> Loop:
 
 
 def held(loop: Loop) -> dict[str, Any]:
-    return deepcopy({"method": loop.method.state_dict(), "optimiser": loop.optimiser.state_dict(), "step": loop.step})
+    return deepcopy({"method": loop.method.state_dict(), "optimizer": loop.optimizer.state_dict(), "step": loop.step})
 
 
 def is_equal(one: Any, other: Any) -> bool:
@@ -96,7 +96,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_nothing_of_it_is_loaded(
 def test_both_shapes_are_named(run: Path) -> None:
     last = run / "checkpoints" / "last.ckpt"
     state = load_checkpoint(last)
-    state["optimiser"]["state"][0]["exp_avg"] = torch.zeros(3)
+    state["optimizer"]["state"][0]["exp_avg"] = torch.zeros(3)
     state["method"]["backbone.conv1.weight"] = torch.zeros(8, 3, 3, 3)
     write_checkpoint(last, state)
     with pytest.raises(UserError) as caught:
@@ -129,13 +129,13 @@ def test_moments_in_another_order_of_memory_are_the_same_moments() -> None:
         layer = nn.Linear(4, 3)
         group = type("Group", (), {"parameters": list(layer.parameters()), "name": "all", "rate": None})()
         group.weight_decay, group.is_constant = None, False
-        optimiser = make_optimiser([group], OptimiserSettings(name="adamw"), 0.1)
+        optimizer = make_optimizer([group], OptimizerSettings(name="adamw"), 0.1)
         values = torch.arange(12.0).reshape(3, 4)
         moments = values.T.contiguous().T if is_turned else values
         kept = {"step": torch.tensor(1.0), "exp_avg": moments, "exp_avg_sq": moments}
-        recall(optimiser, {"state": {0: kept}})
+        recall(optimizer, {"state": {0: kept}})
         layer(torch.ones(2, 4)).sum().backward()
-        optimiser.step()
+        optimizer.step()
         return layer.weight.detach()
 
     assert torch.equal(trained(is_turned=True), trained(is_turned=False))
@@ -151,16 +151,16 @@ def test_what_every_optimizer_remembers_fits_itself(name: str, clip: float) -> N
     def fresh() -> torch.optim.Optimizer:
         group = type("Group", (), {"parameters": list(layer[0].parameters()), "name": "all", "rate": None})()
         group.weight_decay, group.is_constant = None, False
-        return make_optimiser([group], OptimiserSettings(name=name, clip=clip), 0.1)
+        return make_optimizer([group], OptimizerSettings(name=name, clip=clip), 0.1)
 
     trained = fresh()
     for _ in range(steps):
         layer(torch.ones(2, 4)).sum().backward()
         trained.step()
     state = {"format": 1, "step": steps, "steps": 9, "best": 0.5, "method": layer.state_dict(), "precision": {}}
-    state["optimiser"] = deepcopy(trained.state_dict())
+    state["optimizer"] = deepcopy(trained.state_dict())
     check_checkpoint(state, layer, fresh(), steps=9, precision={})
-    (first, *_) = state["optimiser"]["state"].values()
+    (first, *_) = state["optimizer"]["state"].values()
     first[min(first)] = torch.zeros(7)
     with pytest.raises(UserError, match=r"0.weight is float32 \[7\], not float32 \[3, 4\]"):
         check_checkpoint(state, layer, fresh(), steps=9, precision={})
@@ -168,14 +168,14 @@ def test_what_every_optimizer_remembers_fits_itself(name: str, clip: float) -> N
 
 def test_the_scale_of_16_bit_gradients_is_looked_at() -> None:
     layer = nn.Linear(2, 1)
-    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     own = torch.amp.GradScaler("cpu").state_dict()
     state = {"format": 1, "step": 0, "steps": 1, "best": float("-inf"), "method": layer.state_dict()}
-    state |= {"optimiser": optimiser.state_dict(), "precision": dict(own)}
-    check_checkpoint(state, layer, optimiser, steps=1, precision=own)
+    state |= {"optimizer": optimizer.state_dict(), "precision": dict(own)}
+    check_checkpoint(state, layer, optimizer, steps=1, precision=own)
     for value in (0.0, float("nan"), -1.0, True, "1", 10**400, torch.ones(2)):
         with pytest.raises(UserError, match="scale of the precision is"):
-            check_checkpoint(state | {"precision": own | {"scale": value}}, layer, optimiser, steps=1, precision=own)
+            check_checkpoint(state | {"precision": own | {"scale": value}}, layer, optimizer, steps=1, precision=own)
 
 
 def test_a_replay_and_a_longer_run_refuse_what_does_not_fit(run: Path) -> None:

@@ -15,16 +15,16 @@ from iecl.errors import UserError
 from iecl.schedule import Clock
 from iecl.training.building import build_method
 from iecl.training.costing import views_of
-from iecl.training.optimisers import make_optimiser
+from iecl.training.optimizers import make_optimizer
 from iecl.training.plan import make_plan, with_data
 from iecl.training.recomputing import recompute_blocks
 
 METHODS = ("simclr", "moco-v3", "ie-cl")
 SIDE, BATCH, STEPS = 16, 8, 10
 WAYS = {
-    "activations computed again": ["training.recompute=true"],
+    "activations computed again": ["training.gradient_checkpointing=true"],
     "another memory layout": ["training.channels_last=false"],
-    "optimiser in many passes": ["optimiser.clip=1e9"],
+    "optimizer in many passes": ["optimizer.grad_clip=1e9"],
 }
 
 
@@ -35,7 +35,7 @@ def losses(method: str, sets: list[str]) -> list[float]:
     plan = with_data(plan, data)
     layout = torch.channels_last if plan.training.channels_last else torch.contiguous_format
     made = build_method(plan, samples=64, classes=3).double().to(memory_format=layout)
-    optimiser = make_optimiser(made.param_groups(), plan.optimiser, 1e-3)
+    optimizer = make_optimizer(made.param_groups(), plan.optimizer, 1e-3)
     torch.manual_seed(0)
     found = []
     for step in range(STEPS):
@@ -45,8 +45,8 @@ def losses(method: str, sets: list[str]) -> list[float]:
         total = sum(made.step(views.with_full(*full), clock).losses.values())
         total.backward()
         made.after_backward(clock)
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         made.after_step(replace(clock, step=step + 1))
         found.append(total.item())
     return found
@@ -97,5 +97,5 @@ def test_blocks_that_compute_again_keep_less_and_change_nothing() -> None:
 
 
 def test_a_network_without_blocks_says_so() -> None:
-    with pytest.raises(UserError, match=r"plain is not made of blocks in a row.*\(training.recompute\)"):
+    with pytest.raises(UserError, match=r"plain is not made of blocks in a row.*\(training.gradient_checkpointing\)"):
         recompute_blocks(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()), "plain")

@@ -75,23 +75,23 @@ def curve(run: Path) -> list[tuple[int, float]]:
 
 
 def assert_equal_runs(one: Path, other: Path) -> None:
-    """Weights, optimiser, losses and the exported backbone, bit for bit."""
+    """Weights, optimizer, losses and the exported backbone, bit for bit."""
     first, second = (latest_checkpoint(run / "checkpoints") for run in (one, other))
     assert first is not None
     assert second is not None
     assert (first["step"], second["step"]) == (STEPS, STEPS)
     assert all(torch.equal(tensor, second["method"][name]) for name, tensor in first["method"].items())
-    for number, moments in first["optimiser"]["state"].items():
-        assert all(torch.equal(value, second["optimiser"]["state"][number][key]) for key, value in moments.items())
+    for number, moments in first["optimizer"]["state"].items():
+        assert all(torch.equal(value, second["optimizer"]["state"][number][key]) for key, value in moments.items())
     assert curve(one) == curve(other)
     states = [load_weights(run / "weights.safetensors")[0] for run in (one, other)]
     assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
 def killed_like_whole(method: str, folder: Path, tmp_path: Path, sets: list[str], kills: list[tuple[str, int]]) -> None:
-    sets = [*sets, "training.checkpoint_steps=1", "data.resident_megabytes=0"]
+    sets = [*sets, "training.checkpoint_steps=1", "data.cache_megabytes=0"]
     assert trained(folder, tmp_path / "whole", method, [], sets) == [0]
-    ends = trained(folder, tmp_path / "killed", method, kills, sets, resumed=["data.workers=1"])
+    ends = trained(folder, tmp_path / "killed", method, kills, sets, resumed=["data.num_workers=1"])
     assert ends == [signal.SIGKILL] * len(kills) + [0]
     assert_equal_runs(tmp_path / "whole", tmp_path / "killed")
     assert not list((tmp_path / "killed" / "checkpoints").glob("fresh.ckpt"))
@@ -121,7 +121,7 @@ def test_each_moment_leaves_no_trace_by_itself(
 @pytest.mark.slow
 def test_two_processes_and_then_one_end_like_one(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     # Without batch norm, which would see half a batch in each process; with SGD, which does not blow up rounding.
-    sets = [*tiny, "training.checkpoint_steps=1", "method.norm=false", "optimiser.name=sgd", "optimiser.rate=0.05"]
+    sets = [*tiny, "training.checkpoint_steps=1", "method.norm=false", "optimizer.name=sgd", "optimizer.lr=0.05"]
     trained(picture_folder, tmp_path / "one", "simclr", [], sets, words={"backbone": "groups"})
     out = tmp_path / "two"
     words = {"method": "simclr", "backbone": "groups", "epochs": 3, "batch_size": 8, "settings": {"method": HEADS}}

@@ -16,7 +16,7 @@ from iecl.training.plan import make_plan, with_data
 from iecl.training.probing import open_part
 
 RUN = {"backbone": "resnet10-w16", "epochs": 2, "batch_size": 8, "quiet": True}
-SMALL = ["method.hidden=16", "method.out=8"]
+SMALL = ["method.hidden_dim=16", "method.out_dim=8"]
 
 
 @pytest.fixture

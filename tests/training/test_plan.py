@@ -18,27 +18,27 @@ def resolved(plan: Plan, image_size: int = 32) -> Plan:
 
 
 def test_flags_win_over_the_recipe_and_set_over_flags() -> None:
-    flags = {**SHAPES, "training": {"batch": 64}, "optimiser": {"rate": 0.5}}
-    plan = make_plan(recipe="ie-cl/paper", flags=flags, sets=["optimiser.rate=0.25"])
-    assert (plan.training.batch, plan.optimiser.rate, plan.training.seed) == (64, 0.25, 42)
+    flags = {**SHAPES, "training": {"batch": 64}, "optimizer": {"rate": 0.5}}
+    plan = make_plan(recipe="ie-cl/paper", flags=flags, sets=["optimizer.lr=0.25"])
+    assert (plan.training.batch_size, plan.optimizer.lr, plan.training.seed) == (64, 0.25, 42)
 
 
 def test_the_paper_recipe_is_what_is_printed() -> None:
     plan = make_plan(recipe="ie-cl/paper", flags=SHAPES)
     method = plan.method_settings()
-    assert (plan.optimiser.name, plan.optimiser.rate, plan.optimiser.weight_decay) == ("adamw", 0.3, 1e-5)
+    assert (plan.optimizer.name, plan.optimizer.lr, plan.optimizer.weight_decay) == ("adamw", 0.3, 1e-5)
     assert (plan.objective.entropy_weight, plan.objective.kl_weight, plan.objective.saib_weight_decay) == (
         0.2,
         0.09,
         1e-4,
     )
-    assert (method.hidden, method.out, method.layers, method.keep.start, method.symmetric) == (4096, 512, 3, 0.9, False)
+    assert (method.hidden_dim, method.out_dim, method.num_layers, method.ema_momentum.start, method.symmetric) == (4096, 512, 3, 0.9, False)
     assert (plan.objective.encoder, plan.objective.kl_gradient, plan.objective.saib_gradient) == (
         "spectral-norm",
         "anchor",
         "entropy",
     )
-    assert (plan.saib.form, plan.saib.side, plan.training.batch) == ("batch", "query", 256)
+    assert (plan.saib.form, plan.saib.side, plan.training.batch_size) == ("batch", "query", 256)
 
 
 @pytest.mark.parametrize("name", list_recipes())
@@ -61,8 +61,8 @@ def test_a_bare_recipe_name_is_the_methods_own() -> None:
         ({"sets": ["trainin.seed=1"]}, "no section 'trainin' .*did you mean training"),
         ({"sets": ["training=1"]}, "training is a section"),
         ({"sets": ["training.sed=1"]}, "no setting 'sed'; did you mean seed"),
-        ({"sets": ["optimiser.name=adam"]}, "optimiser.name is 'adam'; did you mean adamw"),
-        ({"sets": ["training.batch=1"]}, "training.batch is 1, it must be at least 2"),
+        ({"sets": ["optimizer.name=adam"]}, "optimizer.name is 'adam'; did you mean adamw"),
+        ({"sets": ["training.batch_size=1"]}, "training.batch_size is 1, it must be at least 2"),
     ],
 )
 def test_a_mistake_is_named_with_the_nearest_right_word(arguments: dict[str, object], message: str) -> None:
@@ -86,7 +86,7 @@ def test_a_value_of_a_flag_is_named_with_its_flag() -> None:
     [
         ({"objective": {"entropy": "none", "entropy_weight": 0.5}}, ["objective.entropy_weight: objective.entropy"]),
         ({"objective": {"entropy_weight": 0.5}}, []),
-        ({"saib": {"form": "none", "patch": 4}}, ["saib.patch: saib.form"]),
+        ({"saib": {"form": "none", "patch": 4}}, ["saib.patch_size: saib.form"]),
         ({"saib": {"form": "sample", "patch": 4}}, []),
         ({"objective": {"kl": "none"}}, []),
     ],
@@ -110,10 +110,10 @@ def test_a_plan_survives_its_own_settings_file(tmp_path: Path) -> None:
 
 def test_a_difference_names_both_values() -> None:
     old = make_plan(flags=SHAPES)
-    new = make_plan(flags=SHAPES, sets=["training.batch=64", "method.temperature=0.5"])
+    new = make_plan(flags=SHAPES, sets=["training.batch_size=64", "method.temperature=0.5"])
     assert difference(old, new) == [
         "method.temperature was 0.2, now 0.5",
-        "training.batch was 256, now 64",
+        "training.batch_size was 256, now 64",
     ]
 
 
@@ -124,10 +124,10 @@ def test_the_backbone_is_chosen_for_the_image_size(size: int, name: str) -> None
 
 @pytest.mark.parametrize(("policy", "form"), [("crop", "certified"), ("simclr-small", "none"), ("simclr", "none")])
 def test_the_default_block_is_there_only_where_views_are_crops(policy: str, form: str) -> None:
-    plan = resolved(make_plan(method="ie-cl", flags=SHAPES, sets=[f"views.policy={policy}"]))
+    plan = resolved(make_plan(method="ie-cl", flags=SHAPES, sets=[f"augmentation.policy={policy}"]))
     assert plan.saib.form == form
 
 
 @pytest.mark.parametrize(("size", "patch"), [(32, 4), (96, 4), (224, 16)])
 def test_the_patch_follows_the_image_size(size: int, patch: int) -> None:
-    assert resolved(make_plan(recipe="ie-cl/paper", flags=SHAPES), size).saib.patch == patch
+    assert resolved(make_plan(recipe="ie-cl/paper", flags=SHAPES), size).saib.patch_size == patch

@@ -149,7 +149,7 @@ def test_the_command_shows_a_table_and_leaves_nothing_behind(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    words = [word for text in [*tiny, "method.hidden=16", "method.out=8"] for word in ("--set", text)]
+    words = [word for text in [*tiny, "method.hidden_dim=16", "method.out_dim=8"] for word in ("--set", text)]
     command = ["plan", "--data", str(picture_folder), "--method", "simclr", "--backbone", "resnet10-w16", *words]
     assert main([*command, "--batch-size", "64", "--seconds", "1", "--quiet", "--json"]) == 0
     shown = capsys.readouterr()
@@ -175,7 +175,7 @@ def test_a_forecast_goes_with_the_run_that_it_was_of(tmp_path: Path) -> None:
 
 
 def test_what_the_probe_refuses_reaches_the_user(picture_folder: Path, tiny: list[str]) -> None:
-    diverging = [*tiny, "optimiser.name=sgd", "optimiser.rate=1e30", "optimiser.warmup=0"]
+    diverging = [*tiny, "optimizer.name=sgd", "optimizer.lr=1e30", "optimizer.warmup_epochs=0"]
     with pytest.raises(TrainingError, match=r"became NaN or infinite at step 2"):
         iecl.plan(picture_folder, **RUN, sets=diverging, seconds=1.0)
 

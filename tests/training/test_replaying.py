@@ -47,7 +47,7 @@ def test_every_layer_tells_its_weights_outputs_and_gradients(
 
 
 def test_a_run_that_broke_shows_in_which_layers(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    sets = [*tiny, EXACT, "optimiser.name=sgd", "optimiser.rate=1e30", "optimiser.warmup=0"]
+    sets = [*tiny, EXACT, "optimizer.name=sgd", "optimizer.lr=1e30", "optimizer.warmup_epochs=0"]
     with pytest.raises(TrainingError, match="at step 2"):
         iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
     result = replay(tmp_path / "run", 2)

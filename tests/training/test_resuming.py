@@ -20,11 +20,11 @@ def run_of(tmp_path: Path, *sets: str) -> RunDirectory:
 
 
 def test_workers_and_processes_may_change_and_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = run_of(tmp_path, "training.devices=2", "data.workers=0")
+    run = run_of(tmp_path, "training.devices=2", "data.num_workers=0")
     with caplog.at_level(logging.WARNING):
-        plan, changed = settings_to_resume(run, "", {}, ["training.devices=1", "data.workers=3"])
-    assert (plan.training.devices, plan.data.workers) == (1, 3)
-    assert changed == ["data.workers was 0, now 3", "training.devices was 2, now 1"]
+        plan, changed = settings_to_resume(run, "", {}, ["training.devices=1", "data.num_workers=3"])
+    assert (plan.training.devices, plan.data.num_workers) == (1, 3)
+    assert changed == ["data.num_workers was 0, now 3", "training.devices was 2, now 1"]
     assert "training.devices was 2, now 1: images and draws stay the same" in caplog.text
     assert "workers" not in caplog.text
 

@@ -70,7 +70,7 @@ def test_the_loss_curve_does_not_depend_on_workers_or_memory(
 ) -> None:
     curves = []
     for number, workers in enumerate((0, 2)):
-        sets = [*tiny, "data.resident_megabytes=0", f"data.workers={workers}"]
+        sets = [*tiny, "data.cache_megabytes=0", f"data.num_workers={workers}"]
         run = iecl.pretrain(picture_folder, tmp_path / str(number), sets=sets, **RUN)
         curves.append(curve(run.path))
     resident = iecl.pretrain(picture_folder, tmp_path / "resident", sets=tiny, **RUN)
@@ -85,12 +85,12 @@ def test_workers_outlive_an_epoch_that_uses_all_batches(
 
     made, make = [], _Pool._make_loader
     monkeypatch.setattr(_Pool, "_make_loader", lambda self: (made.append(self), make(self))[1])
-    sets = [*tiny, "data.resident_megabytes=0", "data.workers=1", f"training.accumulate={accumulate}"]
+    sets = [*tiny, "data.cache_megabytes=0", "data.num_workers=1", f"training.grad_accumulation={accumulate}"]
     iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
     assert len(made) == starts
 
 
-@pytest.mark.parametrize("extra", [["saib.form=certified"], ["method.queue=32", "method.symmetric=false"]])
+@pytest.mark.parametrize("extra", [["saib.form=certified"], ["method.queue_size=32", "method.symmetric=false"]])
 def test_a_run_that_was_killed_continues_exactly(
     extra: list[str], picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
@@ -137,7 +137,7 @@ def test_the_untrained_network_is_measured_first_and_left_as_it_is(
 ) -> None:
     sets = [text for text in tiny if "look_epochs" not in text]
     measured = iecl.pretrain(picture_folder, tmp_path / "measured", sets=sets, **RUN)
-    silent = iecl.pretrain(picture_folder, tmp_path / "silent", sets=[*sets, "training.look_epochs=0"], **RUN)
+    silent = iecl.pretrain(picture_folder, tmp_path / "silent", sets=[*sets, "training.online_eval_epochs=0"], **RUN)
     assert measured.metrics[0].keys() == {"step", "epoch", "knn", *(f"score/{name}" for name in SCORES)}
     assert measured.metrics[0]["step"] == 0
     assert not any("knn" in row for row in silent.metrics)
@@ -148,7 +148,7 @@ def test_the_untrained_network_is_measured_first_and_left_as_it_is(
 def test_without_labels_the_mean_loss_decides_on_the_best_checkpoint(
     looks: int, picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    sets = [*tiny, "data.labels=none", f"training.look_epochs={looks}"]
+    sets = [*tiny, "data.labels=none", f"training.online_eval_epochs={looks}"]
     run = iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
     assert len([row for row in run.metrics if "score/rank_me" in row and row["step"]]) == looks * RUN["epochs"]
     assert not any("knn" in row for row in run.metrics)
@@ -162,7 +162,7 @@ def test_without_labels_the_mean_loss_decides_on_the_best_checkpoint(
 def test_a_signal_ends_the_step_saves_and_leaves(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     command = [sys.executable, "-m", "iecl", "pretrain", "--data", str(picture_folder), "--out", str(tmp_path / "run")]
     command += ["--backbone", "resnet10-w16", "--epochs", "500", "--batch-size", "8", "--quiet"]
-    for text in [*tiny, "method.hidden=16", "method.out=8"]:
+    for text in [*tiny, "method.hidden_dim=16", "method.out_dim=8"]:
         command += ["--set", text]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while child.poll() is None and len(curve(tmp_path / "run")) < 3:
@@ -179,7 +179,7 @@ def test_a_signal_ends_the_step_saves_and_leaves(picture_folder: Path, tmp_path:
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(
     picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    sets = [*tiny, "optimiser.name=sgd", "optimiser.rate=1e30", "optimiser.warmup=0", "training.checkpoint_steps=1"]
+    sets = [*tiny, "optimizer.name=sgd", "optimizer.lr=1e30", "optimizer.warmup_epochs=0", "training.checkpoint_steps=1"]
     with pytest.raises(TrainingError) as caught:
         iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
     message = str(caught.value)
@@ -187,7 +187,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     assert "at step 2" in message
     assert "last good checkpoint" in message
     run = tmp_path / "run"
-    again = f"iecl pretrain --recipe {run} --out {run}-again --set optimiser.rate=1e+29 --from {run}"
+    again = f"iecl pretrain --recipe {run} --out {run}-again --set optimizer.lr=1e+29 --from {run}"
     assert again in message
     assert f"iecl replay {tmp_path / 'run'} --step 2" in message
     kept = load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")
@@ -203,7 +203,7 @@ def test_resuming_with_another_setting_is_refused_with_both_values(
     picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
-    with pytest.raises(UserError, match=r"training.batch was 8, now 16"):
+    with pytest.raises(UserError, match=r"training.batch_size was 8, now 16"):
         iecl.pretrain(out=tmp_path / "run", batch_size=16, resume=True, quiet=True)
 
 
@@ -220,12 +220,12 @@ def test_a_directory_that_holds_a_run_is_not_overwritten(picture_folder: Path, t
         iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
 
 
-def test_accumulated_batches_make_one_optimiser_step(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.accumulate=2"], **RUN)
-    assert run.summary["steps"] == 6  # 40 images, 5 batches of 8, 2 optimiser steps in each of 3 epochs
+def test_accumulated_batches_make_one_optimizer_step(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.grad_accumulation=2"], **RUN)
+    assert run.summary["steps"] == 6  # 40 images, 5 batches of 8, 2 optimizer steps in each of 3 epochs
 
 
-def test_the_momentum_copy_moves_once_for_each_optimiser_step(
+def test_the_momentum_copy_moves_once_for_each_optimizer_step(
     picture_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from iecl.parts.momentum_copy import MomentumCopy
@@ -233,7 +233,7 @@ def test_the_momentum_copy_moves_once_for_each_optimiser_step(
     calls = []
     follow = MomentumCopy.follow
     monkeypatch.setattr(MomentumCopy, "follow", lambda *a, **k: (calls.append(1), follow(*a, **k))[1])
-    iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.accumulate=2"], **RUN)
+    iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.grad_accumulation=2"], **RUN)
     assert len(calls) == 6
 
 
@@ -244,7 +244,7 @@ def test_bad_files_are_named_once_skipped_and_counted(
     (picture_folder / "red" / "empty.jpg").write_bytes(b"")
     for number, megabytes in enumerate((4096, 0)):
         run = iecl.pretrain(
-            picture_folder, tmp_path / str(number), sets=[*tiny, f"data.resident_megabytes={megabytes}"], **RUN
+            picture_folder, tmp_path / str(number), sets=[*tiny, f"data.cache_megabytes={megabytes}"], **RUN
         )
         assert run.summary["skipped"] == 2
         lines = (run.path / "skipped.txt").read_text().splitlines()
@@ -264,7 +264,7 @@ def test_the_printed_block_trains_with_the_paper_preset_at_a_sane_rate(
     picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     run = iecl.pretrain(
-        picture_folder, tmp_path / "run", recipe="ie-cl/paper", sets=[*tiny, "optimiser.rate=1e-3"], **RUN
+        picture_folder, tmp_path / "run", recipe="ie-cl/paper", sets=[*tiny, "optimizer.lr=1e-3"], **RUN
     )
     assert run.summary["finished"]
     assert {"loss/iecl/kl", "loss/iecl/entropy"} <= run.summary["last"].keys()
@@ -284,7 +284,7 @@ def test_groups_need_not_divide_the_sample_that_is_looked_at(
 def test_an_error_that_every_process_meets_reaches_the_user_as_one_line(
     picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    sets = [*tiny, "method.norm_groups=3", "training.devices=2", "training.look_epochs=0"]
+    sets = [*tiny, "method.norm_groups=3", "training.devices=2", "training.online_eval_epochs=0"]
     with pytest.raises(UserError, match="3 groups cannot be shared by 2 processes") as caught:
         iecl.pretrain(picture_folder, tmp_path / "run", method="moco-v2", sets=sets, **(RUN | {"batch_size": 12}))
     assert "\n" not in str(caught.value)

@@ -27,7 +27,7 @@ def test_a_run_stops_where_most_files_are_unreadable_and_keeps_the_list(
     picture_folder: Path, tmp_path: Path, tiny: list[str], megabytes: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spoil(picture_folder, 200)
-    sets = [*tiny, f"data.resident_megabytes={megabytes}", "data.image_size=16", "data.canvas=16"]
+    sets = [*tiny, f"data.cache_megabytes={megabytes}", "data.image_size=16", "data.decode_size=16"]
     with pytest.raises(TrainingError) as caught:
         iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
     listed = (tmp_path / "run/skipped.txt").read_text().splitlines()
@@ -46,7 +46,7 @@ def test_a_run_goes_on_where_it_is_told_that_all_files_may_be_unreadable(
     picture_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     spoil(picture_folder, 100)
-    sets = [*tiny, "data.resident_megabytes=0", "data.image_size=16", "data.canvas=16", "data.max_unreadable=1"]
+    sets = [*tiny, "data.cache_megabytes=0", "data.image_size=16", "data.decode_size=16", "data.max_unreadable=1"]
     run = iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, quiet=True, **RUN)
     assert run.summary["finished"]
     assert run.summary["skipped"] == 100
@@ -127,7 +127,7 @@ def test_a_folder_that_is_gone_stops_the_run_and_poisons_no_list(
         picture_folder.rename(tmp_path / "away")
 
     monkeypatch.setattr(Loop, "save", save_and_lose)
-    sets = [*tiny, "data.resident_megabytes=0"]
+    sets = [*tiny, "data.cache_megabytes=0"]
     with pytest.raises(TrainingError, match=r"the folder .* is gone: no such file or directory"):
         iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, quiet=True, **RUN)
     assert not (tmp_path / "run/skipped.txt").exists()

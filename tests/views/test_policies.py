@@ -5,30 +5,30 @@ import pytest
 
 from iecl.errors import UserError
 from iecl.settings import build
-from iecl.views.policies import POLICIES, Policy, ViewPlan, ViewSettings, plain_share, resolve_views
+from iecl.views.policies import POLICIES, Policy, ViewPlan, AugmentationSettings, plain_share, resolve_views
 
 
 @pytest.mark.parametrize(
     ("size", "policy"), [(28, "simclr-small"), (64, "simclr-small"), (65, "simclr"), (224, "simclr")]
 )
 def test_auto_takes_the_small_policy_up_to_64_pixels(size: int, policy: str) -> None:
-    assert resolve_views(ViewSettings(), size).policy == policy
+    assert resolve_views(AugmentationSettings(), size).policy == policy
 
 
 def test_a_named_policy_stays_whatever_the_size() -> None:
-    assert resolve_views(ViewSettings(policy="byol"), 32).policy == "byol"
+    assert resolve_views(AugmentationSettings(policy="byol"), 32).policy == "byol"
 
 
 def test_an_unknown_policy_is_an_error_that_offers_the_nearest() -> None:
     with pytest.raises(UserError) as caught:
-        resolve_views(ViewSettings(policy="simclr-smal"), 32)
-    assert (caught.value.where, caught.value.do) == ("views.policy", "did you mean simclr-small?")
+        resolve_views(AugmentationSettings(policy="simclr-smal"), 32)
+    assert (caught.value.where, caught.value.do) == ("augmentation.policy", "did you mean simclr-small?")
     assert "simclr-smal" in caught.value.what
 
 
 def test_an_unknown_policy_is_refused_when_settings_are_read() -> None:
     with pytest.raises(UserError, match="did you mean moco-v2"):
-        build(ViewSettings, {"policy": "mocov2"}, "views")
+        build(AugmentationSettings, {"policy": "mocov2"}, "views")
 
 
 @pytest.mark.parametrize(

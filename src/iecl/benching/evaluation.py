@@ -2,7 +2,7 @@
 
 kNN: exact neighbours and votes over the bare matrix product of all cosines; scikit-learn's brute force on the same
 features, at the length that makes its cosine ours. Linear probe: 200 epochs on cached features over a loop of plain
-torch with the same batches and optimiser. Features: from files on, over torchvision's ImageFolder and transforms with
+torch with the same batches and optimizer. Features: from files on, over torchvision's ImageFolder and transforms with
 the same weights, middle square and batch. Everything runs on one thread and is timed by the processor's own seconds,
 so that other work on the machine does not count.
 """
@@ -150,16 +150,16 @@ def _linear(sizes: _Sizes, rounds: int) -> Found:
 def _bare_probe(train: Features, test: Features, settings: LinearSettings) -> float:
     """What anyone would write; returns the share of right answers."""
     classifier = nn.Linear(train.values.shape[1], CLASSES)
-    how: dict[str, Any] = {"lr": settings.rate, "momentum": settings.momentum, "weight_decay": settings.weight_decay}
-    optimiser = torch.optim.SGD(classifier.parameters(), **how)
-    steps = settings.epochs * -(-len(train) // settings.batch)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    how: dict[str, Any] = {"lr": settings.lr, "momentum": settings.momentum, "weight_decay": settings.weight_decay}
+    optimizer = torch.optim.SGD(classifier.parameters(), **how)
+    steps = settings.epochs * -(-len(train) // settings.batch_size)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(settings.epochs):
-        for rows in torch.split(torch.randperm(len(train)), settings.batch):
+        for rows in torch.split(torch.randperm(len(train)), settings.batch_size):
             loss = nn.functional.cross_entropy(classifier(train.values[rows]), train.labels[rows])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             torch.autograd.backward(loss)
-            optimiser.step()
+            optimizer.step()
             schedule.step()
     with torch.no_grad():
         right = classifier(test.values).argmax(dim=1) == test.labels
@@ -176,7 +176,7 @@ def _features(sizes: _Sizes, rounds: int) -> Found:
         make_medium(made_photographs(), medium / "train", sizes.photographs)
         make_shapes(small / "train", sizes.small)
         for folder, words in ((medium, "JPEGs of 500 × 375"), (small, "PNGs of 32 px")):
-            settings = resolve_data(DataSettings(name=str(folder), resident_megabytes=0))
+            settings = resolve_data(DataSettings(name=str(folder), cache_megabytes=0))
             backbone = make_backbone(BACKBONE).eval()
             ours, theirs = partial(_ours, settings, backbone), partial(_torchvision, folder, settings, backbone)
             times = _in_turn({"ours": ours, "torchvision": theirs}, rounds)

@@ -59,7 +59,7 @@ def _sides(is_quick: bool) -> dict[str, Arm]:
 def _queues(is_quick: bool) -> dict[str, Arm]:
     batch = FEW if is_quick else QUEUES_BATCH
     return {
-        f"moco-v2, queue {length}": _arm("moco-v2", [f"method.queue={length}"], batch, 32)
+        f"moco-v2, queue {length}": _arm("moco-v2", [f"method.queue_size={length}"], batch, 32)
         for length in (QUICK_QUEUES if is_quick else QUEUES)
     }
 

@@ -83,7 +83,7 @@ def _our_first_batch() -> Callable[[str], object]:
     from iecl.data.settings import DataSettings
 
     def work(folder: str) -> object:
-        settings = resolve_data(DataSettings(name=folder, resident_megabytes=0, workers=0))
+        settings = resolve_data(DataSettings(name=folder, cache_megabytes=0, num_workers=0))
         return next(Loader(open_source(settings, "pretrain"), batch=BATCH, seed=0).epoch(0))
 
     return work

@@ -24,13 +24,13 @@ from iecl.training.costing import views_of
 from iecl.views.policies import ViewPlan
 
 SIDE, STEPS, ROUNDS = 32, 4, 3
-"""STEPS: from the second one on the optimiser has its state, and freed memory is in the places where it stays."""
+"""STEPS: from the second one on the optimizer has its state, and freed memory is in the places where it stays."""
 LIGHTLY = "simclr from lightly"
 OURS: dict[str, tuple[str, list[str]]] = {
     "simclr": ("simclr", OUR_SETS["simclr"]),
-    "simclr, recomputed": ("simclr", [*OUR_SETS["simclr"], "training.recompute=true"]),
+    "simclr, recomputed": ("simclr", [*OUR_SETS["simclr"], "training.gradient_checkpointing=true"]),
     "ie-cl": ("ie-cl", []),
-    "ie-cl, recomputed": ("ie-cl", ["training.recompute=true"]),
+    "ie-cl, recomputed": ("ie-cl", ["training.gradient_checkpointing=true"]),
 }
 
 

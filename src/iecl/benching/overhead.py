@@ -107,7 +107,7 @@ def measure(effort: Effort) -> Content:
         content["results"] |= effort.rows({f"{setting.name}: {part}": own for part, own in found.items()}, GOALS)
         content["host_seconds"][setting.name] = summary(times["host"])
         effort.keep(content)
-        gc.collect()  # gradients and the optimiser's state of one setting go before the next one's come
+        gc.collect()  # gradients and the optimizer's state of one setting go before the next one's come
     return content
 
 

@@ -18,14 +18,14 @@ from torchvision.datasets import ImageFolder
 from iecl.backbones.making import width_of
 
 HIDDEN, OUT, QUEUE = 512, 128, 256
-_SIZES = [f"method.hidden={HIDDEN}", f"method.out={OUT}"]
-_KEEPS = ["method.keep={start=0.9, end=0.99, shape='linear'}"]
-_PREDICTS = ["method.predictor_hidden=512"]
+_SIZES = [f"method.hidden_dim={HIDDEN}", f"method.out_dim={OUT}"]
+_KEEPS = ["method.ema_momentum={start=0.9, end=0.99, shape='linear'}"]
+_PREDICTS = ["method.predictor_hidden_dim=512"]
 OUR_SETS: dict[str, list[str]] = {
     "simclr": [*_SIZES, "method.temperature=0.2"],
-    "moco-v2": [*_SIZES, "method.temperature=0.2", f"method.queue={QUEUE}"],
+    "moco-v2": [*_SIZES, "method.temperature=0.2", f"method.queue_size={QUEUE}"],
     "byol": [*_SIZES, *_KEEPS, *_PREDICTS],
-    "simsiam": [*_SIZES, *_PREDICTS, "method.layers=3", "method.constant_predictor=false"],
+    "simsiam": [*_SIZES, *_PREDICTS, "method.num_layers=3", "method.constant_predictor=false"],
 }
 """Settings with which our methods have the sizes and temperatures of `FromLightly`."""
 
@@ -89,14 +89,14 @@ class FromLightly(nn.Module):
 
 def peer_stepper(method: FromLightly) -> Callable[[Tensor, Tensor], float]:
     """A function of two views that takes one step of theirs in a plain loop and returns the loss."""
-    optimiser = torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], lr=1e-3)
+    optimizer = torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], lr=1e-3)
 
     def step(one: Tensor, other: Tensor) -> float:
         views = (x.contiguous(memory_format=torch.channels_last) for x in (one, other))
         loss = method(*views)
         loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         if len(method.slow):
             method.follow(0.99)
         return float(loss.item())

@@ -69,7 +69,7 @@ def _ours(request: Request) -> Epoch:
     keep_freed_memory()  # as training does
     megabytes = RESIDENT_MEGABYTES if request.is_resident else 0
     settings = DataSettings(
-        name=request.data, image_size=request.side, resident_megabytes=megabytes, workers=request.workers
+        name=request.data, image_size=request.side, cache_megabytes=megabytes, num_workers=request.workers
     )
     settings = resolve_data(settings)
     loader = Loader(open_source(settings, "pretrain"), batch=request.batch, seed=0, workers=request.workers)

@@ -2,7 +2,7 @@
 
 `product` is one large matrix product, the most that this machine gives. `convolutions` are the backbone's own, one by
 one, forward and backward, channels-last, with nothing between them: what a step could reach if norms, activations,
-additions, loss and optimiser were free. The arithmetic of a step is counted by torch (two for each multiply-add of the
+additions, loss and optimizer were free. The arithmetic of a step is counted by torch (two for each multiply-add of the
 forward pass), and taken three times, for forward and backward.
 """
 

@@ -11,7 +11,7 @@ from iecl.methods.contract import Method, Step
 from iecl.schedule import Clock
 from iecl.training.building import build_method
 from iecl.training.costing import CLASSES, views_of
-from iecl.training.optimisers import make_optimiser
+from iecl.training.optimizers import make_optimizer
 from iecl.training.plan import make_plan, with_data
 from iecl.views.making import Views
 
@@ -23,7 +23,7 @@ def make(method: str, sets: Sequence[str], *, backbone: str, batch: int, side: i
     """A method as its default recipe has it, ready for its first step."""
     flags = {"data": {"name": "shapes"}, "backbone": {"name": backbone}, "training": {"batch": batch}}
     plan = make_plan(method=method, flags=flags, sets=sets)
-    data = replace(plan.data, image_size=side, canvas=side, mean=(0.5,) * 3, std=(0.25,) * 3)
+    data = replace(plan.data, image_size=side, decode_size=side, mean=(0.5,) * 3, std=(0.25,) * 3)
     made = build_method(with_data(plan, data), samples=SAMPLES, classes=CLASSES).to(memory_format=torch.channels_last)
     pictures = torch.randn(64, 3, side, side)
     with torch.no_grad():
@@ -42,9 +42,9 @@ def whole_loss(made: Step) -> Tensor:
 
 
 def stepper(method: Method, *, batch: int, side: int, is_bf16: bool = False) -> Callable[[], Step]:
-    """A function that takes one training step: forward, backward, optimiser, and what follows."""
-    settings = make_plan(flags={"data": {"name": "shapes"}}).optimiser
-    optimiser = make_optimiser(method.param_groups(), settings, 1e-3)
+    """A function that takes one training step: forward, backward, optimizer, and what follows."""
+    settings = make_plan(flags={"data": {"name": "shapes"}}).optimizer
+    optimizer = make_optimizer(method.param_groups(), settings, 1e-3)
     views = channels_last(views_of(method.views, batch, side))
 
     def step() -> Step:
@@ -52,8 +52,8 @@ def stepper(method: Method, *, batch: int, side: int, is_bf16: bool = False) -> 
             made = method.step(views, CLOCK)
         torch.autograd.backward(whole_loss(made))
         method.after_backward(CLOCK)
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         method.after_step(CLOCK)
         return made
 

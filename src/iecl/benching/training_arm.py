@@ -2,7 +2,7 @@
 
     python -m iecl.benching.training_arm      # request as JSON, then a line for each turn: how many seconds at least
 
-`iecl` takes whole steps of a run: input, views, forward, backward, optimiser, checks, records. `bare step` has its
+`iecl` takes whole steps of a run: input, views, forward, backward, optimizer, checks, records. `bare step` has its
 views ready. A peer has its own input, and lightly's step in a plain loop.
 """
 
@@ -106,20 +106,20 @@ def _whole_step(loop: Loop) -> Take:
             yield from loop.begin_epoch()
 
     batches = endless()
-    return lambda: loop.optimise(batches)
+    return lambda: loop.optimize(batches)
 
 
 def _bare_step(loop: Loop) -> Take:
     plan, clock = loop.plan, loop.clock(0)
     where: dict[str, Any] = {"size": plan.data.image_size, "mean": plan.data.mean, "std": plan.data.std}
     batch = next(loop.begin_epoch())
-    views = channels_last(make_views(batch, POLICIES[plan.views.policy], loop.method.views, seed=0, epoch=0, **where))
+    views = channels_last(make_views(batch, POLICIES[plan.augmentation.policy], loop.method.views, seed=0, epoch=0, **where))
 
     def take() -> None:
         torch.autograd.backward(whole_loss(loop.method.step(views, clock)))
         loop.method.after_backward(clock)
-        loop.optimiser.step()
-        loop.optimiser.zero_grad(set_to_none=True)
+        loop.optimizer.step()
+        loop.optimizer.zero_grad(set_to_none=True)
         loop.method.after_step(clock)
 
     return take

@@ -9,7 +9,7 @@ from iecl.cli.command import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run, a moment, an image."""
     parser.add_argument("run", help="run directory")
-    parser.add_argument("--step", type=int, required=True, help="optimiser step, from 1 on")
+    parser.add_argument("--step", type=int, required=True, help="optimizer step, from 1 on")
     parser.add_argument("--index", type=int, help="which image of the data: its views in the epoch of that step")
     parser.add_argument("--row", type=int, help="which of the step's own images")
     parser.add_argument("--out", required=True, help="picture to write, ending in .png")

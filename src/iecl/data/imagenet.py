@@ -104,5 +104,5 @@ def _source(folder: Path, classes: tuple[str, ...], settings: DataSettings, name
     for owner, start, end in listing.first_folders():
         labels[start:end] = number.get(owner, -1)
     (kept,) = np.nonzero(labels >= 0)
-    side = settings.canvas or FACTS[name].canvas
+    side = settings.decode_size or FACTS[name].decode_size
     return FolderSource(listing.select(kept), labels[kept], classes, side=side, max_pixels=settings.max_pixels)

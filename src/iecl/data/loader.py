@@ -206,9 +206,9 @@ class _Pool:
         return TrainingError(
             f"a process that decodes pictures {ended}",
             where=where,
-            do="most often the memory ran out: lower data.workers or training.batch"
+            do="most often the memory ran out: lower data.num_workers or training.batch_size"
             if name in ("SIGKILL", "SIGBUS")
-            else "resume the run; if it happens again, set data.workers=0 to see where",
+            else "resume the run; if it happens again, set data.num_workers=0 to see where",
         )
 
     def _without(self, requests: Iterable[_Request]) -> Iterator[_Made]:
@@ -302,7 +302,7 @@ class Loader:
         if not self.steps:
             raise UserError(
                 f"{source.name} has {len(source)} pictures, fewer than the {batch * world} of one step",
-                where="training.batch",
+                where="training.batch_size",
                 do=f"lower it to {len(source)} or less" if world == 1 else "lower it, or use fewer processes",
             )
         self._pool, self._on_bad, self._reported = _Pool(source, batch, workers), on_bad or Skipping(), set[int]()

@@ -23,7 +23,7 @@ class Facts:
 
     image_size: int
     """Side of a view in pixels."""
-    canvas: int
+    decode_size: int
     """Side at which pictures are kept: larger than a view where the originals are, to leave room for crops."""
     mean: tuple[float, float, float]
     std: tuple[float, float, float]

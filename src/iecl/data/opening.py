@@ -54,7 +54,7 @@ def open_source(
     source = list_source(settings, split, on_bad)
     if not isinstance(source, FolderSource) or not is_decoded_once(source, settings):
         return source
-    whole, skipped = (resident_once if is_shared else resident)(source, settings.workers, progress)
+    whole, skipped = (resident_once if is_shared else resident)(source, settings.num_workers, progress)
     for path, reason in skipped:
         on_bad(path, reason)
     reasons = Counter(reason for _, reason in skipped)
@@ -93,7 +93,7 @@ def _packed_source(settings: DataSettings, path: Path, split: str, on_bad: OnBad
 def is_decoded_once(source: FolderSource, settings: DataSettings) -> bool:
     """Whether a folder's pictures are decoded when it is opened, and kept."""
     is_named = folder_of(settings.name) is None
-    return not is_named and len(source) * 3 * settings.canvas**2 <= settings.resident_megabytes * 2**20
+    return not is_named and len(source) * 3 * settings.decode_size**2 <= settings.cache_megabytes * 2**20
 
 
 def _folder_source(settings: DataSettings, folder: Path, split: str) -> FolderSource:
@@ -109,7 +109,7 @@ def _folder_source(settings: DataSettings, folder: Path, split: str) -> FolderSo
         (index,) = np.nonzero(is_held_out if split == "test" else ~is_held_out)
         listing, labels = listing.select(index), labels[index]
     names = tuple(map(printable, classes))
-    return FolderSource(listing, labels, names, side=settings.canvas, max_pixels=settings.max_pixels)
+    return FolderSource(listing, labels, names, side=settings.decode_size, max_pixels=settings.max_pixels)
 
 
 def held_out(listing: Listing, labels: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

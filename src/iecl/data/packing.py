@@ -62,7 +62,7 @@ def pack(
     settings = resolve_data(_settings(data, side, sets))
     parts = _parts(settings)
     total = sum(len(part.source) for part in parts)
-    _check_space(out, _most_bytes(parts, settings.canvas))
+    _check_space(out, _most_bytes(parts, settings.decode_size))
     with ProgressLine(quiet) as line, _draft(out) as file:
         file.seek(FIRST)
         done = 0
@@ -81,7 +81,7 @@ def pack(
         "images": sum(row["count"] for row in rows),
         "parts": {row["name"]: row["count"] for row in rows},
         "classes": len(parts[0].source.classes),
-        "side": settings.canvas,
+        "side": settings.decode_size,
         "skipped": sum(len(row["skipped"]) for row in rows),
         "megabytes": round((start + len(header)) / 2**20, 1),
         "seconds": round(time.monotonic() - began, 1),
@@ -89,7 +89,7 @@ def pack(
 
 
 def _settings(data: str, side: int, sets: Iterable[str]) -> DataSettings:
-    values = reduce(merge, map(parse_assignment, sets), {"data": {"name": data, "canvas": side}})
+    values = reduce(merge, map(parse_assignment, sets), {"data": {"name": data, "decode_size": side}})
     strange = sorted(set(values) - {"data"})
     if strange:
         raise UserError(f"packing has no setting {strange[0]}", where="--set", do="write data.key=value")
@@ -113,7 +113,7 @@ class _Part:
     def write_pixels(self, file: BinaryIO, settings: DataSettings, progress: Callable[[int], None]) -> None:
         """Append every readable picture, in the order of the list."""
         self.start, folders = file.tell(), len(self.skipped)
-        for batch in in_order(self.source, _BATCH, settings.workers, on_bad=self.skip):
+        for batch in in_order(self.source, _BATCH, settings.num_workers, on_bad=self.skip):
             rows = batch.images.flatten(1)
             file.write(rows.numpy().data)
             for name, values in (("index", batch.index), ("sizes", batch.sizes), ("sums", sums_of(rows))):
@@ -182,8 +182,8 @@ def _append(file: BinaryIO, table: "np.ndarray[Any, Any]") -> dict[str, Any]:
 def _header(settings: DataSettings, parts: list[_Part], rows: list[dict[str, Any]]) -> bytes:
     content = {
         "iecl": iecl.__version__,
-        "side": settings.canvas,
-        "image_size": min(settings.image_size, settings.canvas),
+        "side": settings.decode_size,
+        "image_size": min(settings.image_size, settings.decode_size),
         "short_side": parts[0].short_side,
         "classes": list(parts[0].source.classes),
         "parts": rows,

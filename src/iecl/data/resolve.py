@@ -41,8 +41,8 @@ def resolve_data(settings: DataSettings) -> DataSettings:
             settings, name=str(folder), mean=settings.mean or IMAGENET_MEAN, std=settings.std or IMAGENET_STD
         )
         chosen = _for_packed(named, folder) if folder.is_file() else _for_folder(named, folder)
-    workers = settings.workers if settings.workers >= 0 else min(8, usable_cores())
-    return replace(chosen, workers=workers)
+    workers = settings.num_workers if settings.num_workers >= 0 else min(8, usable_cores())
+    return replace(chosen, num_workers=workers)
 
 
 def folder_of(name: str) -> Path | None:
@@ -71,7 +71,7 @@ def has_test(name: str) -> bool:
 def usual_side(name: str) -> float:
     """The usual shorter side of the pictures of a named data set or a packed file."""
     path = folder_of(name)
-    return FACTS[name].canvas if path is None else open_packed(path).short_side
+    return FACTS[name].decode_size if path is None else open_packed(path).short_side
 
 
 def usable_cores() -> int:
@@ -87,19 +87,19 @@ def _for_named(settings: DataSettings) -> DataSettings:
         raise UserError(
             f"{settings.name} knows its labels itself",
             where=f"data.labels = {settings.labels}",
-            do="leave it at auto; training.look_epochs=0 leaves the labels unused",
+            do="leave it at auto; training.online_eval_epochs=0 leaves the labels unused",
         )
     return replace(
         settings,
         image_size=settings.image_size or facts.image_size,
-        canvas=settings.canvas or facts.canvas,
+        decode_size=settings.decode_size or facts.decode_size,
         mean=settings.mean or facts.mean,
         std=settings.std or facts.std,
     )
 
 
 def _for_folder(settings: DataSettings, folder: Path) -> DataSettings:
-    if settings.image_size and settings.canvas and settings.labels != "auto":
+    if settings.image_size and settings.decode_size and settings.labels != "auto":
         return settings  # resolved before: do not list a million files again
     parts = splits(folder)
     listing = list_images(parts["train"] if "train" in parts else parts["all"])
@@ -108,16 +108,16 @@ def _for_folder(settings: DataSettings, folder: Path) -> DataSettings:
         labels = "folders" if class_folders(listing, "auto") else "none"
     short = median_short_side(listing, settings.max_pixels)
     image_size = settings.image_size or next((size for top, size in _SIZES.items() if short <= top), _LARGEST)
-    return replace(settings, labels=labels, image_size=image_size, canvas=settings.canvas or _canvas(image_size, short))
+    return replace(settings, labels=labels, image_size=image_size, decode_size=settings.decode_size or _decode_size(image_size, short))
 
 
 def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
     """As it was packed; what was decided then cannot be asked for differently now."""
     file = open_packed(path)
-    if settings.canvas not in (0, file.side):
+    if settings.decode_size not in (0, file.side):
         raise UserError(
             f"{path} holds pictures of {file.side} px",
-            where=f"data.canvas = {settings.canvas}",
+            where=f"data.decode_size = {settings.decode_size}",
             do="leave it out, or pack the pictures again",
         )
     labels = settings.labels
@@ -133,15 +133,15 @@ def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
             where=f"data.image_size = {image_size}",
             do=f"pack them again with --side {image_size} or more",
         )
-    return replace(settings, labels=labels, image_size=image_size, canvas=file.side)
+    return replace(settings, labels=labels, image_size=image_size, decode_size=file.side)
 
 
-def _canvas(image_size: int, short: float) -> int:
+def _decode_size(image_size: int, short: float) -> int:
     """A canvas with room for crops: up to twice the view, but never much larger than the pictures.
 
     As large as the usual picture exactly, most pictures of a collection are resized in one direction only.
 
-    >>> _canvas(224, 500), _canvas(224, 375), _canvas(224, 200), _canvas(32, 32)
+    >>> _decode_size(224, 500), _decode_size(224, 375), _decode_size(224, 200), _decode_size(32, 32)
     (448, 375, 224, 32)
     """
     return min(max(image_size, int(short)), 2 * image_size)

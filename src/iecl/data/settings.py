@@ -20,15 +20,15 @@ class DataSettings:
         "auto", "class folders as labels: auto decides from the layout", choices=("auto", "folders", "none")
     )
     image_size: int = setting(0, "side of a view in pixels; 0: chosen from the pictures", low=0, high=1024)
-    canvas: int = setting(0, "side of the square on which decoded pictures are kept; 0: chosen", low=0, high=2048)
+    decode_size: int = setting(0, "side of the square on which decoded pictures are kept; 0: chosen", low=0, high=2048)
     mean: tuple[float, ...] = setting(
         (), "mean of each channel on the scale 0 to 1; empty: of the data set, or ImageNet's"
     )
     std: tuple[float, ...] = setting((), "deviation of each channel on the scale 0 to 1; empty: as for mean", above=0)
-    resident_megabytes: int = setting(
+    cache_megabytes: int = setting(
         4096, "decode once and keep in memory up to this size; 0: decode each epoch", low=0, high=LARGEST
     )
-    workers: int = setting(-1, "processes that decode; -1: one for each core, at most 8", low=-1, high=256)
+    num_workers: int = setting(-1, "processes that decode; -1: one for each core, at most 8", low=-1, high=256)
     max_pixels: int = setting(
         100_000_000, "a picture with more pixels than this is skipped, not decoded", low=1, high=LARGEST
     )

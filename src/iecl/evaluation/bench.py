@@ -67,15 +67,15 @@ class Bench:
         trained_on = read_plan(RunDirectory(self.target)).data if is_run else DataSettings()
         if self.given is not None:
             # The same folder of named sets, the same limits; everything that depends on the pictures is chosen anew.
-            chosen = replace(trained_on, name=self.given, labels="auto", canvas=0, mean=(), std=())
+            chosen = replace(trained_on, name=self.given, labels="auto", decode_size=0, mean=(), std=())
         elif is_run:
             # A run may have ignored the class folders; to measure it they are needed.
             chosen = replace(trained_on, labels="auto") if trained_on.labels == "none" else trained_on
         else:
             where = f"{self.target} does not say on which images to measure"
             raise UserError(where, where="--data", do="name a folder")
-        resident = chosen.resident_megabytes if self.keep_decoded else 0
-        return resolve_data(replace(chosen, image_size=self.model.image_size, resident_megabytes=resident))
+        resident = chosen.cache_megabytes if self.keep_decoded else 0
+        return resolve_data(replace(chosen, image_size=self.model.image_size, cache_megabytes=resident))
 
     @property
     def data_name(self) -> str:
@@ -95,7 +95,7 @@ class Bench:
         if self.work is None:
             return None
         model = self.model
-        text = json.dumps([*what, model.proof, model.image_size, *model.mean, *model.std, self.data.canvas])
+        text = json.dumps([*what, model.proof, model.image_size, *model.mean, *model.std, self.data.decode_size])
         return self.work / f"{name}-{blake2b(text.encode(), digest_size=8).hexdigest()}"
 
     def open(self, split: str) -> Source:
@@ -132,7 +132,7 @@ class Bench:
         """Without this the running statistics of an untrained batch norm are those of no data at all."""
         model = self.model
         model.backbone.train()
-        batches = in_order(self.train_pictures, STATISTICS_BATCH, self.data.workers, self._skip)
+        batches = in_order(self.train_pictures, STATISTICS_BATCH, self.data.num_workers, self._skip)
         for pictures in islice(batches, STATISTICS_BATCHES):
             seen = pictures.to(self.device)
             share = plain_share(model.image_size)
@@ -158,7 +158,7 @@ class Bench:
             share=plain_share(model.image_size),
             device=self.device,
             batch=self.batch,
-            workers=self.data.workers,
+            workers=self.data.num_workers,
             progress=self.line.count(f"features of {what} images"),
             on_bad=self._skip,
         )
@@ -176,7 +176,7 @@ class Bench:
             epoch=epoch,
             device=self.device,
             batch=self.batch,
-            workers=self.data.workers,
+            workers=self.data.num_workers,
         )
 
     @property

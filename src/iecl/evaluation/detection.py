@@ -36,38 +36,38 @@ from iecl.settings import as_values, setting
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionSettings:
-    """How the detector is built and trained. The optimiser and its rate are the IE-CL paper's; the rest is ours."""
+    """How the detector is built and trained. The optimizer and its rate are the IE-CL paper's; the rest is ours."""
 
     train: str = setting("train", "list to train on; 2007/trainval+2012/trainval joins lists of two years")
     test: str = setting("val", "list to measure with")
     neck: str = setting("fpn", "form of the detector; numbers of the two are not comparable", choices=NECKS)
     batch_norm: str = setting("train", "batch norm of the backbone", choices=BATCH_NORMS)
     epochs: int = setting(24, "passes over the training pictures", low=1)
-    batch: int = setting(16, "pictures in a step", low=1)
-    rate: float = setting(1e-4, "learning rate of SGD, as printed; MoCo's recipe has 0.02", above=0)
+    batch_size: int = setting(16, "pictures in a step", low=1)
+    lr: float = setting(1e-4, "learning rate of SGD, as printed; MoCo's recipe has 0.02", above=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-4, "weight decay of kernels; biases and norms have none", low=0)
     schedule: str = setting("steps", "how the rate falls; steps: to 1/10 at 3/4, 1/100 at 11/12", choices=SCHEDULES)
-    warmup: int = setting(100, "steps over which the rate rises from 0", low=0)
-    short_sides: tuple[int, ...] = setting(
+    warmup_steps: int = setting(100, "steps over which the rate rises from 0", low=0)
+    min_sizes: tuple[int, ...] = setting(
         (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), "shorter sides of training pictures, drawn", low=16
     )
-    test_side: int = setting(800, "shorter side of test pictures", low=16)
-    longest: int = setting(1333, "the longer side is at most this", low=16)
-    mirror: bool = setting(True, "mirror half of the training pictures")
+    test_min_size: int = setting(800, "shorter side of test pictures", low=16)
+    max_size: int = setting(1333, "the longer side is at most this", low=16)
+    hflip: bool = setting(True, "mirror half of the training pictures")
     with_difficult: bool = setting(True, "train on objects marked difficult too, as MoCo's recipe does")
     anchors: tuple[int, ...] = setting((32, 64, 128, 256, 512), "sides of anchors; fpn: one for each level", low=1)
     channels: int = setting(256, "fpn: channels of the pyramid", low=1)
-    hidden: int = setting(1024, "fpn: width of the two linear layers for a region", low=1)
+    hidden_dim: int = setting(1024, "fpn: width of the two linear layers for a region", low=1)
     rois: int = setting(512, "regions of a training picture that the second stage learns from", low=1)
     proposals: int = setting(1000, "regions of a test picture that the second stage looks at; twice in training", low=1)
-    workers: int = setting(2, "threads that read pictures; changes no number", low=0)
+    num_workers: int = setting(2, "threads that read pictures; changes no number", low=0)
     seed: int = setting(0, "decides new weights, order and draws", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
         if self.neck == "fpn" and len(self.anchors) != LEVELS:
             raise ValueError(f"neck fpn needs {LEVELS} anchors, one for each level, not {len(self.anchors)}")
-        if not self.anchors or not self.short_sides:
+        if not self.anchors or not self.min_sizes:
             raise ValueError("anchors and short_sides must name at least one size")
 
 
@@ -143,8 +143,8 @@ class Detection(Evaluation):
             losses: dict[str, Tensor] = detector.network([one.image.to(device) for one in batch], targets)
             return torch.stack(list(losses.values())).sum()
 
-        optimiser = SGD(groups_of(detector.network, s.weight_decay), lr=s.rate, momentum=s.momentum)
-        fit = Fit(detector.network, optimiser, self._course, len(train), memory, bench.line, device)
+        optimizer = SGD(groups_of(detector.network, s.weight_decay), lr=s.rate, momentum=s.momentum)
+        fit = Fit(detector.network, optimizer, self._course, len(train), memory, bench.line, device)
         return fit.run(load, loss_of)
 
     @property

@@ -22,10 +22,10 @@ from iecl.settings import setting
 class FewShotSettings:
     """Which labels are known, and how the classifier is held back."""
 
-    shares: tuple[float, ...] = setting((0.01, 0.1), "shares of each class whose labels are known", above=0, high=1)
+    label_fractions: tuple[float, ...] = setting((0.01, 0.1), "shares of each class whose labels are known", above=0, high=1)
     shots: tuple[int, ...] = setting((1, 5, 10), "numbers of pictures of each class whose labels are known", low=1)
-    tries: int = setting(5, "different draws of those pictures; mean and deviation are over them", low=1)
-    strength: float = setting(
+    trials: int = setting(5, "different draws of those pictures; mean and deviation are over them", low=1)
+    inverse_penalty: float = setting(
         10.0,
         "inverse of the penalty (C), for features of mean 0 and mean squared length 1; fixed, never chosen",
         above=0,
@@ -39,7 +39,7 @@ class FewShotSettings:
     @property
     def budgets(self) -> tuple[Budget, ...]:
         """Shares first, each once."""
-        every = [*(Budget(share=share) for share in self.shares), *(Budget(shots=shots) for shots in self.shots)]
+        every = [*(Budget(share=share) for share in self.label_fractions), *(Budget(shots=shots) for shots in self.shots)]
         return tuple(dict.fromkeys(every))
 
 
@@ -93,14 +93,14 @@ def few_shot(
     results: list[FewShotResult] = []
     for budget in settings.budgets:
         parts, found = [], []
-        for attempt in range(settings.tries):
+        for attempt in range(settings.trials):
             draws = train.index if hashes is None else hashes
             parts.append(labelled_part(train.labels, draws, budget, settings.seed, attempt))
-            head = logistic(seen.rows(parts[-1]), classes, settings.strength).head
+            head = logistic(seen.rows(parts[-1]), classes, settings.inverse_penalty).head
             found.append(head.readings(asked)[0].top1)
             if progress is not None:
-                done = len(results) * settings.tries + attempt + 1
-                progress(done, len(settings.budgets) * settings.tries)
+                done = len(results) * settings.trials + attempt + 1
+                progress(done, len(settings.budgets) * settings.trials)
         results.append(FewShotResult(budget, tuple(found), tuple(parts), budget.misfits(train.labels.bincount())))
     return results
 

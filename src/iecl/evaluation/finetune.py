@@ -30,7 +30,7 @@ from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
 from iecl.schedule import Clock, warm_cosine
 from iecl.settings import as_values, setting
 from iecl.training.fitting import check_course
-from iecl.training.optimisers import recall
+from iecl.training.optimizers import recall
 from iecl.views.making import make_views
 from iecl.views.policies import ViewPlan
 
@@ -43,11 +43,11 @@ STEPS_PER_EPOCH, LEAST_BATCH = 10, 16
 class FineTuneSettings:
     """How the network is trained; the defaults follow SimCLR's fine-tuning, at a batch of 256."""
 
-    share: float = setting(1.0, "share of each class whose labels are known", above=0, high=1)
+    label_fraction: float = setting(1.0, "share of each class whose labels are known", above=0, high=1)
     epochs: int = setting(30, "passes over the labelled pictures", low=1)
-    batch: int = setting(256, "pictures in a step, at most", low=2)
-    rate: float = setting(0.05, "learning rate of the head; falls to 0 along half a cosine", above=0)
-    backbone_rate: float = setting(0.05, "learning rate of the backbone, likewise", low=0)
+    batch_size: int = setting(256, "pictures in a step, at most", low=2)
+    lr: float = setting(0.05, "learning rate of the head; falls to 0 along half a cosine", above=0)
+    backbone_lr: float = setting(0.05, "learning rate of the backbone, likewise", low=0)
     momentum: float = setting(0.9, "momentum of SGD, in Nesterov's form", above=0, high=1)
     weight_decay: float = setting(1e-4, "weight decay, of all weights", low=0)
     seed: int = setting(0, "decides which labels are known, the order and the crops", low=0, high=LARGEST)
@@ -100,12 +100,12 @@ class Lesson:
         refuse_one_class(train.labels)
         classes = int(max(source.labels.max(), bench.test_pictures.labels.max())) + 1
         names = names_of(source, train.index)
-        part = labelled_part(train.labels, hashes_of(names), Budget(share=settings.share), settings.seed)
+        part = labelled_part(train.labels, hashes_of(names), Budget(share=settings.label_fraction), settings.seed)
         loader = Loader(
             ChosenSource(source, train.index[part].numpy()),
-            batch=even_batch(len(part), settings.batch),
+            batch=even_batch(len(part), settings.batch_size),
             seed=counter.key(settings.seed, "finetune"),
-            workers=bench.data.workers,
+            workers=bench.data.num_workers,
             on_bad=bench.skipped.__setitem__,
         )
         return cls(names, part, loader, classes)
@@ -125,9 +125,9 @@ class Course:
         self.network.requires_grad_(True)
         rows = [
             {"params": list(part.parameters()), "lr": peak, "peak": peak}
-            for part, peak in ((self.network.backbone, settings.backbone_rate), (self.network.head, settings.rate))
+            for part, peak in ((self.network.backbone, settings.backbone_lr), (self.network.head, settings.lr))
         ]
-        self.optimiser = SGD(
+        self.optimizer = SGD(
             rows, momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True, foreach=True
         )
         self.epoch = 0
@@ -136,11 +136,11 @@ class Course:
 
     def restore(self) -> None:
         """Go on after the newest checkpoint of this course, if there is one."""
-        check = partial(check_course, network=self.network, optimiser=self.optimiser, last=self.settings.epochs)
+        check = partial(check_course, network=self.network, optimizer=self.optimizer, last=self.settings.epochs)
         state = latest_checkpoint(self.folder, check) if self.folder is not None and self.folder.is_dir() else None
         if state is not None:
             self.network.load_state_dict(state["network"])
-            recall(self.optimiser, state["optimiser"])
+            recall(self.optimizer, state["optimizer"])
             self.epoch = state["step"]
             log.info("fine-tuning goes on after epoch %d of %d", self.epoch, self.settings.epochs)
 
@@ -148,7 +148,7 @@ class Course:
         """Write what the next epoch needs."""
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            state = {"step": self.epoch, "network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
+            state = {"step": self.epoch, "network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
             save_checkpoint(self.folder, state)
 
     def run(self, until: int | None = None) -> None:
@@ -175,9 +175,9 @@ class Course:
                         where="finetune.rate, finetune.backbone_rate",
                         do="lower them",
                     )
-                self.optimiser.zero_grad(set_to_none=True)
+                self.optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
-                self.optimiser.step()
+                self.optimizer.step()
 
     def _crops(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
         """A random crop of each picture, mirrored or not, and its label."""
@@ -200,7 +200,7 @@ class Course:
     def _set_rates(self, number: int) -> None:
         epochs, steps = self.settings.epochs, self.lesson.loader.steps
         clock = Clock(self.settings.seed, self.epoch * steps + number, epochs * steps, self.epoch, epochs)
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * warm_cosine(clock, warmup=0)
 
 
@@ -234,8 +234,8 @@ class FineTune(Evaluation):
         protocol = bench.protocol | {"batch_norm": "trained, then running statistics", "features": "fine-tuned"}
         details: dict[str, Any] = {"batch_used": lesson.loader.batch}
         lists: dict[str, Any] = {}
-        if self.settings.share < 1:
-            name = Budget(share=self.settings.share).name
+        if self.settings.label_fraction < 1:
+            name = Budget(share=self.settings.label_fraction).name
             details |= {"splits": {name: [fingerprint(lesson.chosen)]}, "split_rule": RULE}
             lists = {name: [lesson.chosen]}
         values = accuracies(reading.top1, reading.top5, counts["classes"])

@@ -40,7 +40,7 @@ class Schooling(Protocol):
         """Passes over the features."""
 
     @property
-    def batch(self) -> int:
+    def batch_size(self) -> int:
         """Features in a step."""
 
     @property
@@ -166,9 +166,9 @@ def _pass(
     device = heads.bias.device
     values, labels = features.values.to(device), features.labels.to(device)
     order = counter.permutation(counter.key(how.seed, "probe/order", epoch), len(values)).to(device)
-    steps = -(-len(values) // how.batch)
+    steps = -(-len(values) // how.batch_size)
     for number in range(steps):
-        rows = order[number * how.batch : (number + 1) * how.batch]
+        rows = order[number * how.batch_size : (number + 1) * how.batch_size]
         clock = Clock(how.seed, epoch * steps + number, how.epochs * steps, epoch, how.epochs)
         slopes = _slopes(heads, values.index_select(0, rows), labels.index_select(0, rows))
         _step(heads, velocities, slopes, paces[0] * warm_cosine(clock, warmup=0), paces[1], how.momentum)

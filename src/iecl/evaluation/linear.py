@@ -39,15 +39,15 @@ class LinearSettings:
         0, "cached: the first so many crops of `literal`, kept and taken in turn in the place of the plain view", low=0
     )
     epochs: int = setting(200, "passes over the training features", low=1)
-    batch: int = setting(512, "features in a step", low=1)
-    rate: float = setting(0.03, "learning rate of the first step; falls to 0 along half a cosine", above=0)
-    rates: tuple[float, ...] = setting(
+    batch_size: int = setting(512, "features in a step", low=1)
+    lr: float = setting(0.03, "learning rate of the first step; falls to 0 along half a cosine", above=0)
+    lrs: tuple[float, ...] = setting(
         (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), "what a sweep chooses its rate from", above=0
     )
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-5, "weight decay", low=0)
-    decays: tuple[float, ...] = setting((1e-5, 1e-4, 1e-3, 1e-2), "what a sweep chooses its weight decay from", low=0)
-    normalise: str = setting(
+    weight_decays: tuple[float, ...] = setting((1e-5, 1e-4, 1e-3, 1e-2), "what a sweep chooses its weight decay from", low=0)
+    normalize: str = setting(
         "auto",
         "standardise: each feature minus its mean, over its deviation in the training set; auto: in a sweep",
         choices=("auto", "none", "standardise"),
@@ -65,12 +65,12 @@ class LinearSettings:
     @property
     def pace(self) -> Pace:
         """Rate and decay as they are given."""
-        return Pace(self.rate, self.weight_decay)
+        return Pace(self.lr, self.weight_decay)
 
     @property
     def is_standardised(self) -> bool:
         """Whether features are brought to mean 0 and deviation 1."""
-        return self.normalise == "standardise" or (self.normalise == "auto" and self.mode == "sweep")
+        return self.normalize == "standardise" or (self.normalize == "auto" and self.mode == "sweep")
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def linear(
         n=len(test),
         train_top1=heads.readings(seen)[0].top1,
         pace=paces[0],
-        batch=probe.settings.batch,
+        batch=probe.settings.batch_size,
         held_out=held,
         top1_of_given_rate=readings[-1].top1,
         optimum=best,
@@ -180,7 +180,7 @@ def _steadied(settings: LinearSettings, rows: int) -> LinearSettings:
     """The settings with a smaller batch where a sweep over few pictures would take too few steps."""
     if settings.mode != "sweep":
         return settings
-    return replace(settings, batch=min(settings.batch, -(-rows // STEPS_PER_EPOCH)))
+    return replace(settings, batch_size=min(settings.batch_size, -(-rows // STEPS_PER_EPOCH)))
 
 
 def _parts(train: Features, hashes: Int64[Tensor, " n"] | None) -> tuple[Tensor, Tensor]:
@@ -206,7 +206,7 @@ class _Probe:
 
     def choose(self, parts: tuple[Tensor, Tensor], progress: Progress | None) -> tuple[Pace, dict[str, float]]:
         """The pace with the least loss on held-out rows, and the accuracy of each there; all are trained at once."""
-        paces = [Pace(rate, decay) for rate in self.settings.rates for decay in self.settings.decays]
+        paces = [Pace(rate, decay) for rate in self.settings.lrs for decay in self.settings.weight_decays]
         part, rest = (self.train.rows(rows) for rows in parts)
         heads = self._empty(len(paces))
         train_heads(heads, lambda _: part, paces, self.settings, _half(progress, self.settings.epochs, first=True))

@@ -34,19 +34,19 @@ class SegmentationSettings:
     output_stride: int = setting(16, "the ResNet's last map is 1/8, 1/16 or 1/32 of the picture", low=8, high=32)
     batch_norm: str = setting("train", "batch norm of the backbone", choices=BATCH_NORMS)
     epochs: int = setting(50, "passes over the training pictures", low=1)
-    batch: int = setting(16, "crops in a step", low=2)
-    rate: float = setting(3e-4, "learning rate of Adam, as printed", above=0)
+    batch_size: int = setting(16, "crops in a step", low=2)
+    lr: float = setting(3e-4, "learning rate of Adam, as printed", above=0)
     weight_decay: float = setting(0.0, "weight decay of kernels; biases and norms have none", low=0)
     schedule: str = setting("poly", "how the rate falls; poly: (1 - step/steps)^0.9", choices=SCHEDULES)
-    warmup: int = setting(0, "steps over which the rate rises from 0", low=0)
+    warmup_steps: int = setting(0, "steps over which the rate rises from 0", low=0)
     crop: int = setting(513, "side of a training crop", low=16)
     long_side: int = setting(0, "pictures are first scaled to this longer side; 0: as they are", low=0)
     scale: tuple[float, ...] = setting(
         (1.0, 1.0), "training pictures are scaled by a factor from here to here", above=0
     )
     contrast: float = setting(0.4, "contrast of a crop is changed by a factor up to 1 ± this", low=0, high=1)
-    mirror: bool = setting(False, "mirror half of the crops")
-    workers: int = setting(2, "threads that read pictures; changes no number", low=0)
+    hflip: bool = setting(False, "mirror half of the crops")
+    num_workers: int = setting(2, "threads that read pictures; changes no number", low=0)
     seed: int = setting(0, "decides new weights, order and draws", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
@@ -123,8 +123,8 @@ class Segmentation(Evaluation):
             images, masks = (torch.stack(list(part)).to(device) for part in zip(*batch, strict=True))
             return pixel_loss(segmenter(images, (s.crop, s.crop)), masks.long())
 
-        optimiser = Adam(groups_of(segmenter, s.weight_decay), lr=s.rate)
-        fit = Fit(segmenter, optimiser, self._course, len(train), memory, bench.line, device)
+        optimizer = Adam(groups_of(segmenter, s.weight_decay), lr=s.rate)
+        fit = Fit(segmenter, optimizer, self._course, len(train), memory, bench.line, device)
         return fit.run(load, loss_of)
 
     @property

@@ -28,7 +28,7 @@ from iecl.saib.certified import CertifiedSAIB
 from iecl.training.building import assemble_method
 from iecl.training.plan import Plan, read_plan
 from iecl.views.making import make_plain, make_views
-from iecl.views.policies import POLICIES, ViewPlan, ViewSettings, plain_share, resolve_views
+from iecl.views.policies import POLICIES, ViewPlan, AugmentationSettings, plain_share, resolve_views
 
 Block = SAIB | CertifiedSAIB
 LEAST_IMAGES = 8
@@ -75,7 +75,7 @@ def load_subject(
     plain = make_plain(
         batch.images, batch.sizes, model.image_size, model.mean, model.std, plain_share(model.image_size)
     )
-    views = ViewSettings() if plan is None else plan.views
+    views = AugmentationSettings() if plan is None else plan.augmentation
     drawn = make_views(
         batch,
         POLICIES[resolve_views(views, model.image_size).policy],
@@ -127,7 +127,7 @@ def _method_of(run: RunDirectory, plan: Plan, checkpoint: str) -> Method | None:
         return None
     samples = classes = 0
     if METHODS[plan.host_name].load().needs_facts:
-        source = open_source(replace(plan.data, resident_megabytes=0), "pretrain")
+        source = open_source(replace(plan.data, cache_megabytes=0), "pretrain")
         samples, classes = len(source), len(source.classes)
     world = max(1, plan.training.devices) * plan.training.nodes
     method = assemble_method(plan, world, samples=samples, classes=classes)

@@ -34,7 +34,7 @@ def neighbour_shares(spread: str, mass: float, neighbours: int) -> list[float]:
     if neighbours not in TIERS:
         known = ", ".join(map(str, TIERS))
         raise UserError(
-            f"there are no tiers for {neighbours} neighbours", where="method.neighbours", do=f"one of: {known}"
+            f"there are no tiers for {neighbours} neighbours", where="method.num_neighbors", do=f"one of: {known}"
         )
     masses = (1 / 2, 1 / 4, 1 / 4) if spread == "tiers" else (1 / 3, 1 / 3, 1 / 3)
     sizes = [after - before for before, after in pairwise((0, *TIERS[neighbours]))]

@@ -34,7 +34,7 @@ def whiten(z: Float[Tensor, "*group rows dim"], shrink: float = 0.0) -> Float[Te
         raise TrainingError(
             "the embeddings of a group have no inverse covariance: they collapsed, or the group is too small",
             where="whitening",
-            do="lower optimiser.rate, enlarge method.group, or set method.shrink=1e-4",
+            do="lower optimizer.lr, enlarge method.whitening_size, or set method.shrink=1e-4",
         )
     white: Tensor = torch.linalg.solve_triangular(factor, centred.mT, upper=False)
     return white.mT

@@ -28,21 +28,21 @@ from iecl.views.making import Views
 class All4OneSettings(MethodSettings):
     """Heads, transformer, store of past keys, and the weight of each term."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(256, "length of a projection, a multiple of `heads`", low=2, high=65_536)
-    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
-    predictor_hidden: int = setting(4096, "width of the hidden layer of both predictors", low=1, high=65_536)
-    neighbours: int = setting(5, "past keys that are summarised", low=2)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(256, "length of a projection, a multiple of `heads`", low=2, high=65_536)
+    num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    predictor_hidden_dim: int = setting(4096, "width of the hidden layer of both predictors", low=1, high=65_536)
+    num_neighbors: int = setting(5, "past keys that are summarised", low=2)
     transformer_layers: int = setting(3, "layers of the transformer", low=1, high=64)
     heads: int = setting(8, "attention heads of the transformer", low=1)
-    transformer_rate: float = setting(0.0, "the transformer's own peak learning rate; 0: the optimiser's", low=0)
+    transformer_lr: float = setting(0.0, "the transformer's own peak learning rate; 0: the optimizer's", low=0)
     temperature: float = setting(0.2, "divides the cosines of the neighbour term", above=0)
     centroid_temperature: float = setting(0.1, "divides the cosines of the centroid term", above=0)
-    neighbour_weight: float = setting(0.5, "weight of the neighbour term", low=0)
+    neighbor_weight: float = setting(0.5, "weight of the neighbour term", low=0)
     centroid_weight: float = setting(0.5, "weight of the centroid term", low=0)
     feature_weight: float = setting(0.5, "weight of the feature term", low=0)
-    queue: int = setting(98304, "past keys among which neighbours are sought", low=2)
-    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
+    queue_size: int = setting(98304, "past keys among which neighbours are sought", low=2)
+    ema_momentum: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
 
 
 @final
@@ -61,17 +61,17 @@ class All4One(Method):
 
     def __init__(self, backbone: nn.Module, settings: All4OneSettings) -> None:
         super().__init__()
-        self.backbone, self.settings, out = backbone, settings, settings.out
+        self.backbone, self.settings, out = backbone, settings, settings.out_dim
         self.projector = mlp(
-            width_of(backbone), settings.hidden, out, layers=settings.layers, last_norm=True, last_affine=True
+            width_of(backbone), settings.hidden_dim, out, layers=settings.num_layers, last_norm=True, last_affine=True
         )
-        self.predictor = mlp(out, settings.predictor_hidden, out)
-        self.centroid_predictor = mlp(out, settings.predictor_hidden, out)
+        self.predictor = mlp(out, settings.predictor_hidden_dim, out)
+        self.centroid_predictor = mlp(out, settings.predictor_hidden_dim, out)
         self.summary = SequenceSummary(
-            out, settings.neighbours, layers=settings.transformer_layers, heads=settings.heads
+            out, settings.num_neighbors, layers=settings.transformer_layers, heads=settings.heads
         )
         self.momentum = MomentumCopy(backbone, self.projector)
-        self.queue = Queue(settings.queue, out)
+        self.queue = Queue(settings.queue_size, out)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Neighbours of one view's key against the other view's prediction, three times over."""
@@ -80,7 +80,7 @@ class All4One(Method):
         z_anchor, z_query = (self.projector(x) for x in h)
         k_anchor, k_query = (normalize(self.momentum(x), dim=1) for x in (anchor, query))
         past = self.queue.read()  # before the batch enters, or each image would be its own neighbour
-        near_anchor, near_query = (nearest_rows(k, past, self.settings.neighbours) for k in (k_anchor, k_query))
+        near_anchor, near_query = (nearest_rows(k, past, self.settings.num_neighbors) for k in (k_anchor, k_query))
         neighbour = self._neighbour(near_anchor, z_query) + self._neighbour(near_query, z_anchor)
         c_anchor, s_anchor = self._summaries(near_anchor, z_anchor)
         c_query, s_query = self._summaries(near_query, z_query)
@@ -88,7 +88,7 @@ class All4One(Method):
         feature = feature_redundancy(*(parallel.gather(x) for x in (z_anchor, z_query, k_anchor, k_query)))
         self.queue.push(parallel.gather(k_anchor))
         losses = {
-            "neighbour": self.settings.neighbour_weight * neighbour / 2,
+            "neighbour": self.settings.neighbor_weight * neighbour / 2,
             "centroid": self.settings.centroid_weight * centroid / 2,
             "feature": self.settings.feature_weight * feature,
         }
@@ -119,8 +119,8 @@ class All4One(Method):
         return self.backbone
 
     def after_step(self, clock: Clock) -> None:
-        """Move the momentum copy, once the optimiser has moved the online network."""
-        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))
+        """Move the momentum copy, once the optimizer has moved the online network."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.ema_momentum.at(clock))
 
     def param_groups(self) -> Iterable[ParamGroup]:
         """The transformer apart: it may have a rate of its own."""
@@ -129,7 +129,7 @@ class All4One(Method):
         rest = [p for p in self.parameters() if p.requires_grad and id(p) not in taken]
         return [
             ParamGroup("weights", rest),
-            ParamGroup("transformer", own, rate=self.settings.transformer_rate or None),
+            ParamGroup("transformer", own, rate=self.settings.transformer_lr or None),
         ]
 
 

@@ -22,12 +22,12 @@ from iecl.views.making import Views
 class BarlowTwinsSettings(MethodSettings):
     """Redundancy reduction; a wide projection is part of the method."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(2048, "length of a projection", low=2, high=65_536)
-    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(2048, "length of a projection", low=2, high=65_536)
+    num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     off_diagonal: float = setting(0.0051, "weight of the squared correlations of different features", low=0)
     scale: float = setting(1.0, "multiplies the loss, which starts near the length of a projection", above=0)
-    thin_rate: float = setting(0.0, "peak learning rate of biases and norms; 0: the optimiser's own", low=0)
+    bias_lr: float = setting(0.0, "peak learning rate of biases and norms; 0: the optimizer's own", low=0)
 
 
 @final
@@ -45,7 +45,7 @@ class BarlowTwins(Method):
     def __init__(self, backbone: nn.Module, settings: BarlowTwinsSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out, layers=settings.layers)
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Correlate the views over the images of all processes."""
@@ -71,7 +71,7 @@ class BarlowTwins(Method):
     def param_groups(self) -> Iterable[ParamGroup]:
         """One group, or two where biases and norms have a rate of their own, as in the authors' code."""
         weights = [p for p in self.parameters() if p.requires_grad]
-        if not self.settings.thin_rate:
+        if not self.settings.bias_lr:
             return [ParamGroup("weights", weights)]
         thick, thin = ([p for p in weights if (p.ndim > 1) == is_thick] for is_thick in (True, False))
-        return [ParamGroup("weights", thick), ParamGroup("biases", thin, rate=self.settings.thin_rate)]
+        return [ParamGroup("weights", thick), ParamGroup("biases", thin, rate=self.settings.bias_lr)]

@@ -21,10 +21,10 @@ from iecl.views.making import Views
 class BYOLSettings(MethodSettings):
     """Projector, predictor and the pace of the momentum copy."""
 
-    hidden: int = setting(4096, "width of the projector's hidden layer", low=1, high=65_536)
-    out: int = setting(256, "length of a projection", low=1, high=65_536)
-    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
-    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
+    hidden_dim: int = setting(4096, "width of the projector's hidden layer", low=1, high=65_536)
+    out_dim: int = setting(256, "length of a projection", low=1, high=65_536)
+    predictor_hidden_dim: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
+    ema_momentum: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
 
 
 @final
@@ -36,7 +36,7 @@ class BYOL(Method):
         k = momentum copy of projector(backbone(view))  without
         loss = mean of 2 - 2 cos(p anchor, k query)
              + mean of 2 - 2 cos(p query, k anchor)
-        momentum copy <- keep * copy + (1 - keep) * online, after each optimiser step
+        momentum copy <- keep * copy + (1 - keep) * online, after each optimizer step
     """
 
     Settings = BYOLSettings
@@ -44,8 +44,8 @@ class BYOL(Method):
     def __init__(self, backbone: nn.Module, settings: BYOLSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out)
-        self.predictor = mlp(settings.out, settings.predictor_hidden, settings.out)
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim)
+        self.predictor = mlp(settings.out_dim, settings.predictor_hidden_dim, settings.out_dim)
         self.momentum = MomentumCopy(backbone, self.projector)
 
     def step(self, views: Views, clock: Clock) -> Step:
@@ -67,5 +67,5 @@ class BYOL(Method):
         return self.backbone
 
     def after_step(self, clock: Clock) -> None:
-        """Move the momentum copy, once the optimiser has moved the online network."""
-        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))
+        """Move the momentum copy, once the optimizer has moved the online network."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.ema_momentum.at(clock))

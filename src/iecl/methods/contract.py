@@ -1,6 +1,6 @@
 """What a method is: parts, a step that returns named losses, and what it needs from the trainer.
 
-A method knows nothing of optimisers, logging, devices, files or processes beyond `parallel.gather`. All state that
+A method knows nothing of optimizers, logging, devices, files or processes beyond `parallel.gather`. All state that
 shapes its next step is a parameter or a persistent buffer. Time enters as a `Clock`, randomness through the counter.
 """
 
@@ -33,14 +33,14 @@ class Step:
 
 @dataclass(frozen=True)
 class ParamGroup:
-    """Parameters that the optimiser treats alike."""
+    """Parameters that the optimizer treats alike."""
 
     name: str
     parameters: list[nn.Parameter]
     weight_decay: float | None = None
-    """None: the optimiser's own."""
+    """None: the optimizer's own."""
     rate: float | None = None
-    """Peak learning rate; None: the optimiser's own."""
+    """Peak learning rate; None: the optimizer's own."""
     is_constant: bool = False
     """Whether it keeps its peak rate, without warm-up or cosine."""
 
@@ -92,14 +92,14 @@ class Method(nn.Module, ABC):
         """The backbone that the run is for: what evaluation reads and export writes."""
 
     def before_epoch(self, survey: Survey, clock: Clock) -> Iterable[nn.Parameter]:
-        """Before the first step of each epoch; returns parameters drawn anew, whose past the optimiser forgets."""
+        """Before the first step of each epoch; returns parameters drawn anew, whose past the optimizer forgets."""
         return ()
 
     def after_backward(self, clock: Clock) -> None:
-        """Between the last backward pass and the optimiser step: the place to hold weights still."""
+        """Between the last backward pass and the optimizer step: the place to hold weights still."""
 
     def after_step(self, clock: Clock) -> None:
-        """Once after each optimiser step: momentum copies, budgets."""
+        """Once after each optimizer step: momentum copies, budgets."""
 
     def meters(self, number: int = 0) -> dict[str, Float[Tensor, ""]]:
         """Readings that are too dear for every step: asked for when a run reads its meters, right after a step.

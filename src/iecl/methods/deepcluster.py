@@ -26,7 +26,7 @@ HEAD_DEVIATION = 0.01  # the authors' code: a new head starts with nearly flat g
 class DeepClusterSettings(MethodSettings):
     """Clustering and classifying in turn."""
 
-    clusters: int = setting(10000, "labels; at most one for two images", low=2)
+    num_clusters: int = setting(10000, "labels; at most one for two images", low=2)
     components: int = setting(256, "principal components of the features that are clustered", low=1)
     iterations: int = setting(20, "rounds of k-means", low=1, high=10_000)
 
@@ -48,7 +48,7 @@ class DeepCluster(Method):
     def __init__(self, backbone: nn.Module, settings: DeepClusterSettings, facts: DataFacts) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.clusters = affordable(settings.clusters, facts.samples)
+        self.clusters = affordable(settings.num_clusters, facts.samples)
         self.head = nn.Linear(width_of(backbone), self.clusters)
         self.register_buffer("assigned", torch.full((facts.samples,), NO_LABEL))
         self.register_buffer("shares", torch.ones(self.clusters))

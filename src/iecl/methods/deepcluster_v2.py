@@ -28,16 +28,16 @@ from iecl.views.policies import ViewPlan
 class DeepClusterV2Settings(MethodSettings):
     """Clusters of a memory bank as labels, their centres as fixed prototypes."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layer", low=1, high=65_536)
-    out: int = setting(128, "length of a projection", low=1, high=65_536)
-    clusters: int = setting(3000, "labels of each clustering; at most one for two images", low=2)
-    clusterings: int = setting(3, "clusterings, from different starts", low=1, high=100)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layer", low=1, high=65_536)
+    out_dim: int = setting(128, "length of a projection", low=1, high=65_536)
+    num_clusters: int = setting(3000, "labels of each clustering; at most one for two images", low=2)
+    num_clusterings: int = setting(3, "clusterings, from different starts", low=1, high=100)
     temperature: float = setting(0.1, "divides the cosines", above=0)
     iterations: int = setting(10, "rounds of k-means", low=1, high=10_000)
     bank: int = setting(
         2, "full views kept for clustering, taken in turn; 1: the anchor alone, clean of a query block", low=1, high=2
     )
-    small: int = setting(0, "small views, which only predict", low=0, high=64)
+    local_crops: int = setting(0, "small views, which only predict", low=0, high=64)
 
 
 @final
@@ -59,13 +59,13 @@ class DeepClusterV2(Method):
     def __init__(self, backbone: nn.Module, settings: DeepClusterV2Settings, facts: DataFacts) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out)
-        self.views = ViewPlan(small=settings.small)
-        clusters = affordable(settings.clusters, facts.samples)
-        self.register_buffer("bank", torch.zeros(settings.bank, facts.samples, settings.out))
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim)
+        self.views = ViewPlan(small=settings.local_crops)
+        clusters = affordable(settings.num_clusters, facts.samples)
+        self.register_buffer("bank", torch.zeros(settings.bank, facts.samples, settings.out_dim))
         self.register_buffer("seen", torch.zeros(facts.samples, dtype=torch.bool))
-        self.register_buffer("centroids", torch.zeros(settings.clusterings, clusters, settings.out))
-        self.register_buffer("assigned", torch.full((settings.clusterings, facts.samples), NO_LABEL))
+        self.register_buffer("centroids", torch.zeros(settings.num_clusterings, clusters, settings.out_dim))
+        self.register_buffer("assigned", torch.full((settings.num_clusterings, facts.samples), NO_LABEL))
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Mean over clusterings of the cross-entropy of every view to the label of its image."""
@@ -96,7 +96,7 @@ class DeepClusterV2(Method):
             self.bank.copy_(normalize(rows, dim=1))  # to each view's place: there is one plain view
             self.seen.copy_(rows.any(dim=1))
         self.assigned.fill_(NO_LABEL)
-        for number in range(self.settings.clusterings):
+        for number in range(self.settings.num_clusterings):
             centroids, labels = kmeans(
                 self.bank[number % self.settings.bank][self.seen],
                 self.centroids.shape[1],

@@ -28,19 +28,19 @@ HEAD_DEVIATION = 0.02  # of a head's first weights, in the authors' code
 class DINOSettings(MethodSettings):
     """Self-distillation; a loss that stays at log(prototypes) wants a lower teacher temperature."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(256, "length of a projection, before the last layer", low=1, high=65_536)
-    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(256, "length of a projection, before the last layer", low=1, high=65_536)
+    num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     norm: bool = setting(False, "batch norm in the projector's hidden layers")
-    prototypes: int = setting(65536, "outputs of the last layer", low=2)
+    num_prototypes: int = setting(65536, "outputs of the last layer", low=2)
     temperature: float = setting(0.1, "divides the student's cosines", above=0)
     teacher_temperature: float = setting(0.04, "divides the teacher's centred cosines", above=0)
-    teacher_start: float = setting(0.04, "teacher temperature in the first epoch of its warm-up", above=0)
-    teacher_warmup: int = setting(0, "epochs over which the teacher temperature changes; 0: it does not", low=0)
-    centre_keep: float = setting(0.9, "share of the centre kept at each step", low=0, high=1)
-    keep: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the teacher kept at each step", low=0, high=1)
+    teacher_temperature_start: float = setting(0.04, "teacher temperature in the first epoch of its warm-up", above=0)
+    teacher_warmup_epochs: int = setting(0, "epochs over which the teacher temperature changes; 0: it does not", low=0)
+    center_momentum: float = setting(0.9, "share of the centre kept at each step", low=0, high=1)
+    ema_momentum: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the teacher kept at each step", low=0, high=1)
     freeze_epochs: int = setting(1, "first epochs in which the last layer does not move", low=0)
-    small: int = setting(0, "small views, which only the student sees", low=0, high=64)
+    local_crops: int = setting(0, "small views, which only the student sees", low=0, high=64)
     crop_split: float = setting(0.14, "with small views: share of the area that parts their crops", above=0.05, high=1)
 
 
@@ -62,19 +62,19 @@ class DINO(Method):
         super().__init__()
         self.backbone, self.settings = backbone, settings
         self.projector = mlp(
-            width_of(backbone), settings.hidden, settings.out, layers=settings.layers, norm=settings.norm, gelu=True
+            width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, norm=settings.norm, gelu=True
         )
         for layer in self.projector:
             if isinstance(layer, nn.Linear):
                 nn.init.trunc_normal_(layer.weight, std=HEAD_DEVIATION)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)  # the projection has its direction from the image alone
-        self.last = Directions(settings.prototypes, settings.out)
+        self.last = Directions(settings.num_prototypes, settings.out_dim)
         self.teacher = MomentumCopy(backbone, self.projector, self.last)
-        self.register_buffer("centre", torch.zeros(settings.prototypes))
-        if settings.small:
+        self.register_buffer("centre", torch.zeros(settings.num_prototypes))
+        if settings.local_crops:
             split = settings.crop_split
-            self.views = ViewPlan(small=settings.small, full_crop=(split, 1.0), small_crop=(LEAST_CROP, split))
+            self.views = ViewPlan(small=settings.local_crops, full_crop=(split, 1.0), small_crop=(LEAST_CROP, split))
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Cross-entropy of every student view to the teacher's other full views; then the centre moves."""
@@ -90,16 +90,16 @@ class DINO(Method):
             self.settings.temperature,
             self.teacher_temperature(clock),
         )
-        self.centre.lerp_(parallel.average(teachers.float().mean(0)), 1 - self.settings.centre_keep)
+        self.centre.lerp_(parallel.average(teachers.float().mean(0)), 1 - self.settings.center_momentum)
         return Step({"distill": loss}, h[: 2 * n], {"anchor": z[:n], "query": z[n : 2 * n]})
 
     def teacher_temperature(self, clock: Clock) -> float:
         """Linear over the epochs of the warm-up, from the start value to the final one."""
         settings = self.settings
-        if clock.epoch >= settings.teacher_warmup:
+        if clock.epoch >= settings.teacher_warmup_epochs:
             return settings.teacher_temperature
-        way = clock.epoch / max(1, settings.teacher_warmup - 1)
-        return settings.teacher_start + (settings.teacher_temperature - settings.teacher_start) * way
+        way = clock.epoch / max(1, settings.teacher_warmup_epochs - 1)
+        return settings.teacher_temperature_start + (settings.teacher_temperature - settings.teacher_temperature_start) * way
 
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
         """The student's projection, before the last layer."""
@@ -116,5 +116,5 @@ class DINO(Method):
             self.last.weight.grad = None
 
     def after_step(self, clock: Clock) -> None:
-        """Move the teacher, once the optimiser has moved the student."""
-        self.teacher.follow(self.backbone, self.projector, self.last, keep=self.settings.keep.at(clock))
+        """Move the teacher, once the optimizer has moved the student."""
+        self.teacher.follow(self.backbone, self.projector, self.last, keep=self.settings.ema_momentum.at(clock))

@@ -25,19 +25,19 @@ from iecl.views.making import Views
 class LightMoCoSettings(MethodSettings):
     """MoCo-v2's parts, and how much of the answer the nearest negatives get."""
 
-    hidden: int = setting(
+    hidden_dim: int = setting(
         2048, "width of the projector's hidden layers, wider than a small network's feature", low=1, high=65_536
     )
-    out: int = setting(128, "length of a projection", low=1, high=65_536)
-    layers: int = setting(2, "linear layers of the projector", low=1, high=4)
+    out_dim: int = setting(128, "length of a projection", low=1, high=65_536)
+    num_layers: int = setting(2, "linear layers of the projector", low=1, high=4)
     norm: bool = setting(False, "batch norm in the projector's hidden layers")
     temperature: float = setting(0.2, "divides the cosines", above=0)
     symmetric: bool = setting(False, "add the contrast of the query with the anchor's key; the sum, not the mean")
-    queue: int = setting(4096, "past keys kept as negatives", low=1)
-    keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
+    queue_size: int = setting(4096, "past keys kept as negatives", low=1)
+    ema_momentum: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
     norm_groups: int = setting(0, "groups of the whole batch that batch norm treats apart; 0: none", low=0)
     smooth: Ramp = setting(Ramp.constant(0.2), "part of the answer that goes to the nearest negatives")
-    neighbours: int = setting(10, "negatives that share it", low=1)
+    num_neighbors: int = setting(10, "negatives that share it", low=1)
     spread: str = setting("equal", "how they share it, see the docs", choices=SPREADS)
     plain_epochs: int = setting(1, "epochs before it starts: at first the nearest negatives are random", low=0)
 
@@ -50,7 +50,7 @@ class LightMoCo(Method):
         z = projector(backbone(anchor)),  k = momentum copy of both, of the query
         y = 1 - smooth on the own key, smooth spread over the rows of the queue nearest to z
         loss = mean of -sum y log softmax(cos(z, key and queue) / temperature);  symmetric: plus the other way round
-        momentum copy <- keep * copy + (1 - keep) * online, after each optimiser step
+        momentum copy <- keep * copy + (1 - keep) * online, after each optimizer step
     """
 
     Settings = LightMoCoSettings
@@ -58,21 +58,21 @@ class LightMoCo(Method):
     def __init__(self, backbone: nn.Module, settings: LightMoCoSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        if settings.neighbours > settings.queue:
+        if settings.num_neighbors > settings.queue_size:
             raise UserError(
-                f"a queue of {settings.queue} does not hold {settings.neighbours} neighbours",
-                where="method.neighbours",
-                do=f"use at most {settings.queue}",
+                f"a queue of {settings.queue_size} does not hold {settings.num_neighbors} neighbours",
+                where="method.num_neighbors",
+                do=f"use at most {settings.queue_size}",
             )
-        neighbour_shares(settings.spread, 0.1, settings.neighbours)  # now, and not in the first step that smooths
+        neighbour_shares(settings.spread, 0.1, settings.num_neighbors)  # now, and not in the first step that smooths
         self.projector = mlp(
-            width_of(backbone), settings.hidden, settings.out, layers=settings.layers, norm=settings.norm
+            width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, norm=settings.norm
         )
         if settings.norm_groups:
             split_norms(settings.norm_groups, backbone, self.projector)
             self.min_batch = max(2, -(-2 * settings.norm_groups // parallel.world()))
         self.momentum = MomentumCopy(backbone, self.projector)
-        self.queue = Queue(settings.queue, settings.out)
+        self.queue = Queue(settings.queue_size, settings.out_dim)
         self.online = frozenset({"anchor", "query"} if settings.symmetric else {"anchor"})
 
     def step(self, views: Views, clock: Clock) -> Step:
@@ -101,7 +101,7 @@ class LightMoCo(Method):
     def _contrast(self, z: Float[Tensor, "n out"], keys: Float[Tensor, "n out"], clock: Clock) -> Float[Tensor, ""]:
         settings = self.settings
         mass = settings.smooth.at(clock) if clock.epoch >= settings.plain_epochs else 0.0
-        shares = neighbour_shares(settings.spread, mass, settings.neighbours)
+        shares = neighbour_shares(settings.spread, mass, settings.num_neighbors)
         return smoothed_info_nce(z, keys, self.queue.read(), settings.temperature, shares)
 
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
@@ -114,6 +114,6 @@ class LightMoCo(Method):
         return self.backbone
 
     def after_step(self, clock: Clock) -> None:
-        """Move the momentum copy, once the optimiser has moved the online encoder."""
-        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))
+        """Move the momentum copy, once the optimizer has moved the online encoder."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.ema_momentum.at(clock))
         share_statistics(self)

@@ -22,17 +22,17 @@ from iecl.views.making import Views
 class MatrixSSLSettings(MethodSettings):
     """Matrix uniformity and alignment with a predictor and a momentum copy."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(2048, "length of a projection; the loss multiplies matrices of this side", low=1, high=65_536)
-    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
-    predictor_hidden: int = setting(512, "width of the predictor's hidden layer", low=1, high=65_536)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(2048, "length of a projection; the loss multiplies matrices of this side", low=1, high=65_536)
+    num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    predictor_hidden_dim: int = setting(512, "width of the predictor's hidden layer", low=1, high=65_536)
     weight: float = setting(1.0, "weight λ of the uniformity", low=0)
     ridge: float = setting(
         1.0, "multiple μ of the identity in each covariance; above 1 the series diverges", above=0, high=1
     )
     alignment: float = setting(1.0, "weight γ of the alignment of covariances", low=0)
     order: int = setting(4, "last power in the series of the matrix logarithm", low=1, high=16)
-    keep: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
+    ema_momentum: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
 
 
 @final
@@ -53,8 +53,8 @@ class MatrixSSL(Method):
     def __init__(self, backbone: nn.Module, settings: MatrixSSLSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out, layers=settings.layers, last_norm=True)
-        self.predictor = mlp(settings.out, settings.predictor_hidden, settings.out)
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True)
+        self.predictor = mlp(settings.out_dim, settings.predictor_hidden_dim, settings.out_dim)
         self.momentum = MomentumCopy(backbone, self.projector)
 
     def step(self, views: Views, clock: Clock) -> Step:
@@ -88,5 +88,5 @@ class MatrixSSL(Method):
         return self.backbone
 
     def after_step(self, clock: Clock) -> None:
-        """Move the momentum copy, once the optimiser has moved the online encoder."""
-        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))
+        """Move the momentum copy, once the optimizer has moved the online encoder."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.ema_momentum.at(clock))

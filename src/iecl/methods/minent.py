@@ -21,8 +21,8 @@ from iecl.views.making import Views
 class MinEntSettings(MethodSettings):
     """Heads of several lengths, each with a loss of its own."""
 
-    hidden: int = setting(1024, "width of the hidden layers of each head", low=1, high=65_536)
-    layers: int = setting(3, "linear layers of each head", low=1, high=4)
+    hidden_dim: int = setting(1024, "width of the hidden layers of each head", low=1, high=65_536)
+    num_layers: int = setting(3, "linear layers of each head", low=1, high=4)
     heads: tuple[int, ...] = setting(
         (2048, 1024, 512, 256, 128, 64, 32, 16), "length of each head's output; the first is the projection", low=2
     )
@@ -48,7 +48,7 @@ class MinEnt(Method):
         super().__init__()
         self.backbone, self.settings = backbone, settings
         width = width_of(backbone)
-        self.heads = nn.ModuleList(mlp(width, settings.hidden, out, layers=settings.layers) for out in settings.heads)
+        self.heads = nn.ModuleList(mlp(width, settings.hidden_dim, out, layers=settings.num_layers) for out in settings.heads)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Mean over heads of the cross-entropy to the other view's nearest one-hot vector."""

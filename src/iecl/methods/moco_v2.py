@@ -24,14 +24,14 @@ from iecl.views.making import Views
 class MoCoV2Settings(MethodSettings):
     """Momentum contrast; a queue of 0 takes the other images of the batch as negatives."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(128, "length of a projection", low=1, high=65_536)
-    layers: int = setting(2, "linear layers of the projector", low=1, high=4)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(128, "length of a projection", low=1, high=65_536)
+    num_layers: int = setting(2, "linear layers of the projector", low=1, high=4)
     norm: bool = setting(False, "batch norm in the projector's hidden layers")
     temperature: float = setting(0.2, "divides the cosines", above=0)
     symmetric: bool = setting(False, "also match the anchor's key to the query: twice the forward passes")
-    queue: int = setting(4096, "past keys kept as negatives; 0: the other images of the batch", low=0)
-    keep: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
+    queue_size: int = setting(4096, "past keys kept as negatives; 0: the other images of the batch", low=0)
+    ema_momentum: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
     norm_groups: int = setting(
         0,
         "groups of the batch over all processes that batch norm treats apart, with shuffled keys; 0: plain batch norm",
@@ -47,7 +47,7 @@ class MoCoV2(Method):
         z = projector(backbone(anchor))                 with gradient
         k = momentum copy of both, of the query         without
         loss = mean of -log softmax(cos(z, keys) / temperature) at the own key
-        momentum copy <- keep * copy + (1 - keep) * online, after each optimiser step
+        momentum copy <- keep * copy + (1 - keep) * online, after each optimizer step
     """
 
     Settings = MoCoV2Settings
@@ -56,13 +56,13 @@ class MoCoV2(Method):
         super().__init__()
         self.backbone, self.settings = backbone, settings
         self.projector = mlp(
-            width_of(backbone), settings.hidden, settings.out, layers=settings.layers, norm=settings.norm
+            width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, norm=settings.norm
         )
         if settings.norm_groups:
             split_norms(settings.norm_groups, backbone, self.projector)
             self.min_batch = max(2, -(-2 * settings.norm_groups // parallel.world()))
         self.momentum = MomentumCopy(backbone, self.projector)
-        self.queue = Queue(settings.queue, settings.out) if settings.queue else None
+        self.queue = Queue(settings.queue_size, settings.out_dim) if settings.queue_size else None
         self.online = frozenset({"anchor", "query"} if settings.symmetric else {"anchor"})
 
     def step(self, views: Views, clock: Clock) -> Step:
@@ -113,6 +113,6 @@ class MoCoV2(Method):
         return self.backbone
 
     def after_step(self, clock: Clock) -> None:
-        """Move the momentum copy, once the optimiser has moved the online encoder."""
-        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))
+        """Move the momentum copy, once the optimizer has moved the online encoder."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.ema_momentum.at(clock))
         share_statistics(self)

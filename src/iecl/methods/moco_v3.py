@@ -22,13 +22,13 @@ from iecl.views.making import Views
 class MoCoV3Settings(MethodSettings):
     """Projector, predictor, temperature and the pace of the momentum copy."""
 
-    hidden: int = setting(4096, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(256, "length of a projection", low=1, high=65_536)
-    layers: int = setting(2, "linear layers of the projector: 2 for a ResNet, 3 for a ViT", low=1, high=4)
-    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
+    hidden_dim: int = setting(4096, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(256, "length of a projection", low=1, high=65_536)
+    num_layers: int = setting(2, "linear layers of the projector: 2 for a ResNet, 3 for a ViT", low=1, high=4)
+    predictor_hidden_dim: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
     predictor_norm: bool = setting(False, "batch norm after the predictor's last layer, as for a ViT")
     temperature: float = setting(0.2, "divides the cosines; the loss is multiplied by twice this", above=0)
-    keep: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
+    ema_momentum: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
 
 
 @final
@@ -40,7 +40,7 @@ class MoCoV3(Method):
         k = momentum copy of projector(backbone(view))  without
         contrast(p, k) = 2 temperature * mean of -log softmax(cos(p, keys) / temperature) at the own key
         loss = contrast(p anchor, k query) + contrast(p query, k anchor)
-        momentum copy <- keep * copy + (1 - keep) * online, after each optimiser step
+        momentum copy <- keep * copy + (1 - keep) * online, after each optimizer step
     """
 
     Settings = MoCoV3Settings
@@ -48,8 +48,8 @@ class MoCoV3(Method):
     def __init__(self, backbone: nn.Module, settings: MoCoV3Settings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out, layers=settings.layers, last_norm=True)
-        self.predictor = mlp(settings.out, settings.predictor_hidden, settings.out, last_norm=settings.predictor_norm)
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True)
+        self.predictor = mlp(settings.out_dim, settings.predictor_hidden_dim, settings.out_dim, last_norm=settings.predictor_norm)
         self.momentum = MomentumCopy(backbone, self.projector)
 
     def step(self, views: Views, clock: Clock) -> Step:
@@ -75,5 +75,5 @@ class MoCoV3(Method):
         return self.backbone
 
     def after_step(self, clock: Clock) -> None:
-        """Move the momentum copy, once the optimiser has moved the online network."""
-        self.momentum.follow(self.backbone, self.projector, keep=self.settings.keep.at(clock))
+        """Move the momentum copy, once the optimizer has moved the online network."""
+        self.momentum.follow(self.backbone, self.projector, keep=self.settings.ema_momentum.at(clock))

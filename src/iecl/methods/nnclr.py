@@ -23,12 +23,12 @@ from iecl.views.making import Views
 class NNCLRSettings(MethodSettings):
     """Projector, predictor, and the store of past projections."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(256, "length of a projection", low=1, high=65_536)
-    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
-    predictor_hidden: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(256, "length of a projection", low=1, high=65_536)
+    num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    predictor_hidden_dim: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
     temperature: float = setting(0.1, "divides the cosines", above=0)
-    queue: int = setting(65536, "past projections among which the nearest is sought", low=1)
+    queue_size: int = setting(65536, "past projections among which the nearest is sought", low=1)
 
 
 @final
@@ -49,10 +49,10 @@ class NNCLR(Method):
         super().__init__()
         self.backbone, self.settings = backbone, settings
         self.projector = mlp(
-            width_of(backbone), settings.hidden, settings.out, layers=settings.layers, last_norm=True, last_affine=True
+            width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True, last_affine=True
         )
-        self.predictor = mlp(settings.out, settings.predictor_hidden, settings.out)
-        self.queue = Queue(settings.queue, settings.out)
+        self.predictor = mlp(settings.out_dim, settings.predictor_hidden_dim, settings.out_dim)
+        self.queue = Queue(settings.queue_size, settings.out_dim)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Find the prediction of the other view by the neighbour of this one; the mean of both directions."""

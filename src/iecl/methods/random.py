@@ -31,7 +31,7 @@ class Random(Method):
     def __init__(self, backbone: nn.Module, settings: RandomSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone.requires_grad_(False), settings
-        # Optimisers and process groups refuse a model without a weight to train.
+        # Optimizers and process groups refuse a model without a weight to train.
         self.idle = nn.Parameter(torch.zeros(1))
 
     def step(self, views: Views, clock: Clock) -> Step:

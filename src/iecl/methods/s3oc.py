@@ -25,11 +25,11 @@ from iecl.views.making import Views
 class S3OCSettings(MethodSettings):
     """Layers of cluster centres, each on the similarities to the centres of the one before."""
 
-    clusters: tuple[int, ...] = setting((1024, 512, 256, 128), "cluster centres of each layer", low=2)
+    num_clusters: tuple[int, ...] = setting((1024, 512, 256, 128), "cluster centres of each layer", low=2)
     temperature: float = setting(0.1, "divides the similarities", above=0)
 
     def __post_init__(self) -> None:
-        if not self.clusters:
+        if not self.num_clusters:
             raise ValueError("clusters is empty: give the number of centres of at least one layer")
 
 
@@ -48,9 +48,9 @@ class S3OC(Method):
     def __init__(self, backbone: nn.Module, settings: S3OCSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        widths = (width_of(backbone), *settings.clusters[:-1])
+        widths = (width_of(backbone), *settings.num_clusters[:-1])
         self.layers = nn.ModuleList(
-            Directions(count, width) for count, width in zip(settings.clusters, widths, strict=True)
+            Directions(count, width) for count, width in zip(settings.num_clusters, widths, strict=True)
         )
 
     def step(self, views: Views, clock: Clock) -> Step:

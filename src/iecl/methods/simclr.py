@@ -21,9 +21,9 @@ from iecl.views.making import Views
 class SimCLRSettings(MethodSettings):
     """One encoder, a projector that is thrown away, and a temperature."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(128, "length of a projection", low=1, high=65_536)
-    layers: int = setting(2, "linear layers of the projector", low=1, high=4)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(128, "length of a projection", low=1, high=65_536)
+    num_layers: int = setting(2, "linear layers of the projector", low=1, high=4)
     norm: bool = setting(True, "batch norm after every layer of the projector, the last one too")
     temperature: float = setting(0.1, "divides the cosines", above=0)
 
@@ -44,9 +44,9 @@ class SimCLR(Method):
         self.backbone, self.settings = backbone, settings
         self.projector = mlp(
             width_of(backbone),
-            settings.hidden,
-            settings.out,
-            layers=settings.layers,
+            settings.hidden_dim,
+            settings.out_dim,
+            layers=settings.num_layers,
             norm=settings.norm,
             last_norm=settings.norm,
             last_affine=True,

@@ -21,10 +21,10 @@ from iecl.views.making import Views
 class SimSiamSettings(MethodSettings):
     """Projector and predictor."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(2048, "length of a projection", low=1, high=65_536)
-    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
-    predictor_hidden: int = setting(512, "width of the predictor's hidden layer, a bottleneck", low=1, high=65_536)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(2048, "length of a projection", low=1, high=65_536)
+    num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    predictor_hidden_dim: int = setting(512, "width of the predictor's hidden layer, a bottleneck", low=1, high=65_536)
     constant_predictor: bool = setting(True, "the predictor keeps its peak rate, without warm-up and cosine")
 
 
@@ -43,8 +43,8 @@ class SimSiam(Method):
     def __init__(self, backbone: nn.Module, settings: SimSiamSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out, layers=settings.layers, last_norm=True)
-        self.predictor = mlp(settings.out, settings.predictor_hidden, settings.out)
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True)
+        self.predictor = mlp(settings.out_dim, settings.predictor_hidden_dim, settings.out_dim)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Mean of both directions; the loss holds its targets still."""

@@ -20,7 +20,7 @@ from iecl.views.making import Views
 class SupervisedSettings(MethodSettings):
     """One linear layer on the backbone."""
 
-    smoothing: float = setting(0.0, "share of the target spread over all classes", low=0, high=1)
+    label_smoothing: float = setting(0.0, "share of the target spread over all classes", low=0, high=1)
 
 
 @final
@@ -57,7 +57,7 @@ class Supervised(Method):
             )
         h = [self.backbone(view) for view in views.full[:2]]
         logits = [self.classifier(features) for features in h]
-        smoothing = self.settings.smoothing
+        smoothing = self.settings.label_smoothing
         losses = [F.cross_entropy(some.float(), views.labels, label_smoothing=smoothing) for some in logits]
         return Step({"classes": torch.stack(losses).mean()}, torch.cat(h), {"anchor": logits[0], "query": logits[1]})
 

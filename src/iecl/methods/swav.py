@@ -27,16 +27,16 @@ FULL_CROP = (0.14, 1.0)  # with small views: these cover less than the full ones
 class SwAVSettings(MethodSettings):
     """Swapped assignments; many more prototypes than images in a batch need the queue."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layer", low=1, high=65_536)
-    out: int = setting(128, "length of a projection", low=1, high=65_536)
-    prototypes: int = setting(3000, "directions that views are assigned to", low=2)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layer", low=1, high=65_536)
+    out_dim: int = setting(128, "length of a projection", low=1, high=65_536)
+    num_prototypes: int = setting(3000, "directions that views are assigned to", low=2)
     temperature: float = setting(0.1, "divides the cosines of the prediction", above=0)
     epsilon: float = setting(0.05, "divides the cosines of the assignment: smaller is harder", above=0)
     iterations: int = setting(3, "rounds of balancing the assignment", low=1, high=10_000)
     freeze_epochs: int = setting(1, "first epochs in which the prototypes do not move", low=0)
-    queue: int = setting(0, "past projections that are balanced along with the batch; 0: none", low=0)
-    queue_from: int = setting(15, "first epoch (from 0) in which the queue is used", low=0)
-    small: int = setting(0, "small views, which only predict", low=0, high=64)
+    queue_size: int = setting(0, "past projections that are balanced along with the batch; 0: none", low=0)
+    queue_start_epoch: int = setting(15, "first epoch (from 0) in which the queue is used", low=0)
+    local_crops: int = setting(0, "small views, which only predict", low=0, high=64)
 
 
 @final
@@ -54,10 +54,10 @@ class SwAV(Method):
     def __init__(self, backbone: nn.Module, settings: SwAVSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out)
-        self.prototypes = Prototypes(settings.prototypes, settings.out)
-        self.queues = nn.ModuleList(Queue(settings.queue, settings.out) for _ in range(2 if settings.queue else 0))
-        self.views = ViewPlan(small=settings.small, full_crop=FULL_CROP if settings.small else None)
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim)
+        self.prototypes = Prototypes(settings.num_prototypes, settings.out_dim)
+        self.queues = nn.ModuleList(Queue(settings.queue_size, settings.out_dim) for _ in range(2 if settings.queue_size else 0))
+        self.views = ViewPlan(small=settings.local_crops, full_crop=FULL_CROP if settings.local_crops else None)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Cross-entropy of each view's prediction to the code of every other full view."""
@@ -77,11 +77,11 @@ class SwAV(Method):
         settings, rows = self.settings, parallel.gather(scores.detach())
         first = parallel.rank() * len(scores)
         balanced = rows
-        if settings.queue:
+        if settings.queue_size:
             queue, keys = self.queues[view], parallel.gather(z.detach())
             assert isinstance(queue, Queue)
             # It fills from the first step on, and is random until it is full.
-            if clock.epoch >= settings.queue_from and clock.step * len(keys) >= settings.queue:
+            if clock.epoch >= settings.queue_start_epoch and clock.step * len(keys) >= settings.queue_size:
                 balanced = torch.cat([rows, self.prototypes(queue.read())])
             queue.push(keys)
         codes = sinkhorn(balanced, settings.epsilon, settings.iterations)

@@ -22,9 +22,9 @@ from iecl.views.making import Views
 class VICRegSettings(MethodSettings):
     """Variance, invariance, covariance; projections keep their length."""
 
-    hidden: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(2048, "length of a projection", low=2, high=65_536)
-    layers: int = setting(3, "linear layers of the projector", low=1, high=4)
+    hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(2048, "length of a projection", low=2, high=65_536)
+    num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     invariance: float = setting(25.0, "weight of the squared distance of the views", low=0)
     variance: float = setting(25.0, "weight of the hinge on each feature's deviation, the mean of both views", low=0)
     covariance: float = setting(1.0, "weight of the squared covariances, the sum of both views", low=0)
@@ -48,7 +48,7 @@ class VICReg(Method):
     def __init__(self, backbone: nn.Module, settings: VICRegSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out, layers=settings.layers)
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """The distance on each process, the statistics over all of them."""

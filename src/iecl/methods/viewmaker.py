@@ -24,14 +24,14 @@ from iecl.views.making import Views
 class ViewmakerSettings(MethodSettings):
     """An encoder that descends a contrastive loss and a view maker that climbs it."""
 
-    hidden: int = setting(512, "width of the projector's hidden layers", low=1, high=65_536)
-    out: int = setting(128, "length of a projection", low=1, high=65_536)
-    layers: int = setting(1, "linear layers of the projector", low=1, high=4)
+    hidden_dim: int = setting(512, "width of the projector's hidden layers", low=1, high=65_536)
+    out_dim: int = setting(128, "length of a projection", low=1, high=65_536)
+    num_layers: int = setting(1, "linear layers of the projector", low=1, high=4)
     temperature: float = setting(0.07, "divides the cosines", above=0)
     budget: float = setting(0.05, "mean absolute change of a pixel, on the scale 0 to 1", above=0, high=1)
     width: int = setting(32, "channels of the view maker at full resolution", low=1, high=4096)
     blocks: int = setting(3, "residual blocks of the view maker, each with noise of its own", low=1, high=16)
-    rate: float = setting(1e-3, "learning rate of the view maker, the same during the whole run", above=0)
+    lr: float = setting(1e-3, "learning rate of the view maker, the same during the whole run", above=0)
 
 
 @final
@@ -55,7 +55,7 @@ class Viewmaker(Method):
     def __init__(self, backbone: nn.Module, settings: ViewmakerSettings, facts: DataFacts) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out, layers=settings.layers)
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers)
         self.maker = ViewMaker(budget=settings.budget, width=settings.width, blocks=settings.blocks)
         for name, values in (("mean", facts.mean), ("std", facts.std)):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
@@ -98,5 +98,5 @@ class Viewmaker(Method):
     def param_groups(self) -> Iterable[ParamGroup]:
         """The encoder, and the view maker at a rate of its own and without weight decay."""
         encoder = [p for part in (self.backbone, self.projector) for p in part.parameters() if p.requires_grad]
-        maker = ParamGroup("maker", list(self.maker.parameters()), 0.0, self.settings.rate, is_constant=True)
+        maker = ParamGroup("maker", list(self.maker.parameters()), 0.0, self.settings.lr, is_constant=True)
         return [ParamGroup("weights", encoder), maker]

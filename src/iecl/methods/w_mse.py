@@ -23,20 +23,20 @@ from iecl.views.policies import ViewPlan
 class WMSESettings(MethodSettings):
     """Whitening instead of negatives; the batch is whitened in groups."""
 
-    hidden: int = setting(1024, "width of the projector's hidden layer", low=1, high=65_536)
-    out: int = setting(64, "length of a projection", low=1, high=65_536)
-    views: int = setting(2, "views of each image; 4 in the paper's better form", low=2, high=8)
-    group: int = setting(
+    hidden_dim: int = setting(1024, "width of the projector's hidden layer", low=1, high=65_536)
+    out_dim: int = setting(64, "length of a projection", low=1, high=65_536)
+    num_views: int = setting(2, "views of each image; 4 in the paper's better form", low=2, high=8)
+    whitening_size: int = setting(
         0, "images whitened together, at least 2 × out; 0: the least share of the batch that has so many", low=0
     )
-    repeats: int = setting(1, "random divisions into groups over which the loss is averaged", low=1, high=1000)
+    whitening_repeats: int = setting(1, "random divisions into groups over which the loss is averaged", low=1, high=1000)
     shrink: float = setting(0.0, "share of the identity in the covariance; the authors use 0", low=0, high=1)
 
     def __post_init__(self) -> None:
-        if 0 < self.group < 2 * self.out:
+        if 0 < self.whitening_size < 2 * self.out_dim:
             raise ValueError(
-                f"whitening {self.out} dimensions needs groups of at least {2 * self.out} images, method.group is "
-                f"{self.group}: with fewer the covariance is close to singular"
+                f"whitening {self.out_dim} dimensions needs groups of at least {2 * self.out_dim} images, method.whitening_size is "
+                f"{self.whitening_size}: with fewer the covariance is close to singular"
             )
 
 
@@ -55,9 +55,9 @@ class WMSE(Method):
     def __init__(self, backbone: nn.Module, settings: WMSESettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden, settings.out)
-        self.views = ViewPlan(full=settings.views)
-        self.least = settings.group or 2 * settings.out
+        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim)
+        self.views = ViewPlan(full=settings.num_views)
+        self.least = settings.whitening_size or 2 * settings.out_dim
         self.min_batch = max(2, -(-self.least // parallel.world()))  # groups are made over all processes
 
     def step(self, views: Views, clock: Clock) -> Step:
@@ -66,7 +66,7 @@ class WMSE(Method):
         z = [self.projector(features) for features in h]
         everyone, positions = [parallel.gather(rows) for rows in z], parallel.gather(views.positions)
         losses = []
-        for repeat in range(self.settings.repeats):
+        for repeat in range(self.settings.whitening_repeats):
             order = self._order(positions, clock, repeat)
             shuffled = [rows[order] for rows in everyone]
             losses.append(whitened_mse(*shuffled, group=self._group(len(order)), shrink=self.settings.shrink))
@@ -78,16 +78,16 @@ class WMSE(Method):
         return counter.bits(key, positions).squeeze(1).argsort()
 
     def _group(self, batch: int) -> int:
-        if self.settings.group:
-            size = self.settings.group if batch % self.settings.group == 0 else 0
+        if self.settings.whitening_size:
+            size = self.settings.whitening_size if batch % self.settings.whitening_size == 0 else 0
         else:
             size = next((size for size in range(self.least, batch + 1) if batch % size == 0), 0)
         if not size:
             raise UserError(
                 f"a batch of {batch} images cannot be cut into groups of {self.least}"
-                + ("" if self.settings.group else " or more"),
-                where="training.batch",
-                do=f"use a multiple of {self.least}, or a smaller method.out",
+                + ("" if self.settings.whitening_size else " or more"),
+                where="training.batch_size",
+                do=f"use a multiple of {self.least}, or a smaller method.out_dim",
             )
         return size
 

@@ -1,4 +1,4 @@
-"""The input block for other people's training loops: attach it to an optimiser, pass one view through it."""
+"""The input block for other people's training loops: attach it to an optimizer, pass one view through it."""
 
 from typing import Any, final
 
@@ -37,21 +37,21 @@ class AttachedBlock(nn.Module):
         return reverse_gradient(self.block(x, noise))
 
 
-def attach_block(optimiser: Optimizer, *, image_size: int, seed: int = 0, **choices: Any) -> AttachedBlock:
+def attach_block(optimizer: Optimizer, *, image_size: int, seed: int = 0, **choices: Any) -> AttachedBlock:
     """Give an existing training loop a learnt view in two lines, whatever its modules and loss are.
 
-    The block's weights join the optimiser (with its defaults) and return to their budget after each of its steps. Save
+    The block's weights join the optimizer (with its defaults) and return to their budget after each of its steps. Save
     the result's `state_dict` with your model to resume exactly.
 
     >>> encoder = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
-    >>> optimiser = torch.optim.SGD(encoder.parameters(), lr=0.1)
-    >>> block = attach_block(optimiser, image_size=8)                    # the first line
+    >>> optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
+    >>> block = attach_block(optimizer, image_size=8)                    # the first line
     >>> x = block(torch.randn(2, 3, 8, 8))                               # the second, for one of the views
-    >>> x.shape, len(optimiser.param_groups)
+    >>> x.shape, len(optimizer.param_groups)
     (torch.Size([2, 3, 8, 8]), 2)
 
     Args:
-        optimiser: whose step moves the block; its first weight decides on the device.
+        optimizer: whose step moves the block; its first weight decides on the device.
         image_size: side of the square, normalised pictures.
         seed: decides the block's first weights and its noise.
         choices: further arguments of `iecl.CertifiedSAIB`, such as `budget`.
@@ -59,7 +59,7 @@ def attach_block(optimiser: Optimizer, *, image_size: int, seed: int = 0, **choi
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(counter.key(seed, "weights/attached block"))
         block = CertifiedSAIB(image_size=image_size, **choices)
-    block.to(optimiser.param_groups[0]["params"][0].device)
-    optimiser.add_param_group({"params": list(block.parameters())})
-    optimiser.register_step_post_hook(lambda *_: block.after_step())
+    block.to(optimizer.param_groups[0]["params"][0].device)
+    optimizer.add_param_group({"params": list(block.parameters())})
+    optimizer.register_step_post_hook(lambda *_: block.after_step())
     return AttachedBlock(block, seed)

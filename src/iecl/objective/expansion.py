@@ -37,7 +37,7 @@ def expansion(block: CertifiedSAIB, x: Float[Tensor, "n c h w"], stream: counter
     """The gain of the block at these pictures and this noise, with gradient; new random signs at every step.
 
     One probe for each picture: the estimate is unbiased up to the truncation of Lanczos, and steps average its noise.
-    The block's budget counts as fixed: it is spent anew after each optimiser step.
+    The block's budget counts as fixed: it is spent anew after each optimizer step.
     """
     seed = counter.key(clock.seed, "expansion", clock.step)
     return block.entropy_gain(x, stream, probes=1, steps=STEPS, seed=seed)

@@ -1,7 +1,7 @@
 """IE-CL: any method behind a learnable input block, with entropy and divergence terms added to its losses.
 
 One step: views -> block on the query view -> the host's own loss -> the extra terms on online projections ->
-(optimiser) -> spectral norm follows, the host's momentum copy follows, the block returns to its budget.
+(optimizer) -> spectral norm follows, the host's momentum copy follows, the block returns to its budget.
 """
 
 from collections.abc import Callable, Iterable

@@ -36,7 +36,7 @@ def kmeans(
     [[0.0, 0.5], [0.0, 0.5], [9.0, 0.5], [9.0, 0.5]]
     """
     if len(rows) < count:
-        raise UserError(f"{len(rows)} rows cannot make {count} clusters", where="method.clusters", do="lower it")
+        raise UserError(f"{len(rows)} rows cannot make {count} clusters", where="method.num_clusters", do="lower it")
     rows = normalize(rows, dim=1) if spherical else rows
     centroids = rows[counter.permutation(key, len(rows))[:count].to(rows.device)]
     for _ in range(iterations):

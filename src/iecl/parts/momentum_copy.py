@@ -31,7 +31,7 @@ class MomentumCopy(nn.Module):
 
     @torch.no_grad()
     def follow(self, *online: nn.Module, keep: float) -> None:
-        """Move to `keep * self + (1 - keep) * online`; call it once after the optimiser step."""
+        """Move to `keep * self + (1 - keep) * online`; call it once after the optimizer step."""
         for slow, fast in zip(self.parts, online, strict=True):
             fresh = dict(fast.named_parameters())
             own = dict(slow.named_parameters())  # by name: a parametrised module lists its parameters in another order

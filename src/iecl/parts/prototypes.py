@@ -15,7 +15,7 @@ def cosines(z: Float[Tensor, "n width"], unit: Float[Tensor, "count width"]) -> 
 
 
 class Prototypes(nn.Module):
-    """Learnt unit rows whose gradient ignores the constraint; `renormalise` restores it after each optimiser step.
+    """Learnt unit rows whose gradient ignores the constraint; `renormalise` restores it after each optimizer step.
 
     SwAV's way (Caron et al. 2020). There is no bias: it would be free of the constraint.
     """
@@ -38,7 +38,7 @@ class Directions(nn.Module):
     """Learnt rows of which only the direction counts; the gradient passes through the normalisation.
 
     The same as a linear layer without bias under weight norm with the magnitude held at 1 (DINO, Caron et al. 2021),
-    with one plain weight and no magnitude that an optimiser could decay.
+    with one plain weight and no magnitude that an optimizer could decay.
     """
 
     def __init__(self, count: int, width: int) -> None:

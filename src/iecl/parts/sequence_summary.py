@@ -20,7 +20,7 @@ class SequenceSummary(nn.Module):
         if width % heads:
             raise UserError(
                 f"vectors of {width} cannot be shared by {heads} attention heads",
-                where="method.out",
+                where="method.out_dim",
                 do=f"use a multiple of {heads}",
             )
         layer = nn.TransformerEncoderLayer(width, heads, dim_feedforward=2 * width, dropout=0.0, batch_first=True)

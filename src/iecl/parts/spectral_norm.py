@@ -1,8 +1,8 @@
-"""Spectral norm for convolutions, iterated once per optimiser step and not at every forward pass.
+"""Spectral norm for convolutions, iterated once per optimizer step and not at every forward pass.
 
 torch's own version runs a power iteration whenever `.weight` is read in training mode: two views cost two iterations,
 and anything that looks at the weight changes the run. Here reading is pure. The weight is the stored kernel divided by
-`u^T W v`, and `iterate` moves u and v when the optimiser has moved the kernel. The norm is that of the kernel reshaped
+`u^T W v`, and `iterate` moves u and v when the optimizer has moved the kernel. The norm is that of the kernel reshaped
 to (out, in·height·width), which bounds the norm of the convolution only up to the side of the kernel; or, given the
 size of its input, that of the convolution itself.
 """
@@ -203,7 +203,7 @@ def spectral_scales(module: nn.Module) -> Iterator[tuple[SpectralScale, Tensor]]
 
 
 def follow_kernels(module: nn.Module, times: int = 1) -> None:
-    """One power iteration for each normalised kernel: call it after the optimiser step."""
+    """One power iteration for each normalised kernel: call it after the optimizer step."""
     for scale, kernel in spectral_scales(module):
         scale.iterate(kernel, times)
 

@@ -63,7 +63,7 @@ class SplitNorm(_BatchNorm):
             raise UserError(
                 f"{images * world} images cannot be cut into {self.groups} equal groups",
                 where="method.norm_groups",
-                do="use a training.batch that is a multiple of it",
+                do="use a training.batch_size that is a multiple of it",
             )
         return self.groups // world
 

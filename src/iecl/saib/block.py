@@ -95,7 +95,7 @@ class SAIB(nn.Module):
             fits = [p for p in range(1, min(height, width) + 1) if height % p == 0 and width % p == 0]
             raise UserError(
                 f"SAIB cannot cut pictures of {height}×{width} into patches of {patch}",
-                where="saib.patch",
+                where="saib.patch_size",
                 do=f"a patch that fits: {', '.join(map(str, fits))}",
             )
         if form == "batch" and batch < 1:

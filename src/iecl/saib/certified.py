@@ -58,7 +58,7 @@ class CertifiedSAIB(nn.Module):
             fits = ", ".join(str(p) for p in range(1, image_size + 1) if image_size % p == 0)
             raise UserError(
                 f"SAIB cannot cut pictures of {image_size}×{image_size} into patches of {patch}",
-                where="saib.patch",
+                where="saib.patch_size",
                 do=f"a patch that fits: {fits}",
             )
         self.image_size, self.noise = image_size, noise
@@ -84,7 +84,7 @@ class CertifiedSAIB(nn.Module):
             )
 
     def after_step(self) -> None:
-        """Hold the change at the budget while the weights move; once after each optimiser step."""
+        """Hold the change at the budget while the weights move; once after each optimizer step."""
         for layer in self._rows():
             layer.spend_budget()
 
@@ -189,7 +189,7 @@ class _Layer(nn.Module):
         self.coarse = nn.Parameter(torch.randn(units, channels, patch, patch) / (patch * channels**0.5))
         self.fine = nn.Parameter(torch.randn(units // 2, channels, 3, 3) / (3 * channels**0.5))
         self.bias = nn.Parameter(torch.zeros(units + units // 2))
-        # The factor a. It moves between optimiser steps and not within a forward pass: were it a function of the
+        # The factor a. It moves between optimizer steps and not within a forward pass: were it a function of the
         # batch, the Jacobian would have further terms and the bound would be lost. 0: the first batch sets it.
         self.register_buffer("gain", torch.zeros(()))
         self.register_buffer("seen", torch.zeros(()))  # RMS of the last change at gain 1

@@ -36,7 +36,7 @@ class SAIBSettings:
         choices=("auto", "query", "anchor", "both"),
         needs="saib.form",
     )
-    patch: int = setting(
+    patch_size: int = setting(
         0, "side of a patch in pixels; 0: 4 below 128 pixels, else 16", low=0, high=1024, needs="saib.form"
     )
     cascade: int = setting(1, "blocks in a row", low=1, high=3, needs="saib.form")
@@ -52,10 +52,10 @@ class SAIBSettings:
     activation: str = setting(
         "silu", "printed block: after each norm", choices=("silu", "relu", "softplus"), needs="saib.form"
     )
-    position: str = setting(
+    pos_embed: str = setting(
         "learned", "printed block: code added to the tokens", choices=("learned", "sincos", "none"), needs="saib.form"
     )
-    units: int = setting(
+    hidden_dim: int = setting(
         32,
         "certified block: hidden units of the patch map; the 3×3 map has half as many",
         low=2,
@@ -83,4 +83,4 @@ class SAIBSettings:
 
     def for_size(self, image_size: int) -> "SAIBSettings":
         """The same block with its patch chosen for this image size."""
-        return replace(self, patch=(4 if image_size < 128 else 16)) if self.patch == 0 else self
+        return replace(self, patch_size=(4 if image_size < 128 else 16)) if self.patch_size == 0 else self

@@ -45,14 +45,14 @@ LEAST_BATCH: dict[str, Least] = {
 def forecast(measured: Mapping[str, Any], plan: Plan, batch: int) -> dict[str, Any]:
     """Time, memory and disk of a run with this batch."""
     rows, training, images = measured["rows"], plan.training, measured["images"]
-    steps = max(1, images // (batch * training.accumulate))
+    steps = max(1, images // (batch * training.grad_accumulation))
     step = _at({0: 0.0} | {row["batch"]: mean(row["steps"]) for row in rows}, batch)
-    if measured["decode_seconds"] and plan.data.workers:  # the first steps live on what workers decoded ahead
-        step = max(step, batch * training.accumulate * measured["decode_seconds"] / plan.data.workers)
+    if measured["decode_seconds"] and plan.data.num_workers:  # the first steps live on what workers decoded ahead
+        step = max(step, batch * training.grad_accumulation * measured["decode_seconds"] / plan.data.num_workers)
     last = rows[-1]
     before = last["before"] * images / measured["opened"]
     knn = measured["knn_seconds"] * min(KNN_IMAGES, images)
-    times = training.epochs // training.look_epochs if training.look_epochs else 0
+    times = training.epochs // training.online_eval_epochs if training.online_eval_epochs else 0
     saves = 1 + (steps // training.checkpoint_steps if training.checkpoint_steps else 0)
     epoch = before + steps * step + saves * measured["save_seconds"]
     start = measured["open_seconds"] + max(0.0, last["first"] - mean(last["steps"]))
@@ -61,7 +61,7 @@ def forecast(measured: Mapping[str, Any], plan: Plan, batch: int) -> dict[str, A
         "is_measured": any(row["batch"] == batch for row in rows),
         "steps_per_epoch": steps,
         "step_seconds": step,
-        "images_per_second": batch * training.accumulate / step,
+        "images_per_second": batch * training.grad_accumulation / step,
         "epoch_seconds": epoch + (knn * times / training.epochs),
         "seconds": start + training.epochs * epoch + knn * (times + bool(times)),
         "memory_megabytes": round(memory_at(measured, batch)),
@@ -97,9 +97,9 @@ def _disk(measured: Mapping[str, Any], plan: Plan, steps: int) -> float:
 
 def suggested_batch(measured: Mapping[str, Any], plan: Plan) -> tuple[int, str]:
     """The plan's own batch, or the nearest that memory, data and method allow; and why."""
-    asked, images, free = plan.training.batch, measured["images"], measured["free_megabytes"]
-    if asked * plan.training.accumulate > images:
-        batch = 2 ** ((images // plan.training.accumulate).bit_length() - 1)
+    asked, images, free = plan.training.batch_size, measured["images"], measured["free_megabytes"]
+    if asked * plan.training.grad_accumulation > images:
+        batch = 2 ** ((images // plan.training.grad_accumulation).bit_length() - 1)
         return max(2, batch), f"{images:,} pictures do not fill a batch of {asked:,}"
     if asked < measured["least_batch"]:
         return measured["least_batch"], f"{plan.method_name} needs {measured['least_batch']}"
@@ -114,9 +114,9 @@ def suggested_batch(measured: Mapping[str, Any], plan: Plan) -> tuple[int, str]:
 def suggested_workers(measured: Mapping[str, Any], plan: Plan, cores: int) -> tuple[int, str]:
     """How many processes should decode; and why."""
     if measured["is_in_memory"]:
-        return plan.data.workers, "pictures are kept in memory: workers only decode them once, at the start"
+        return plan.data.num_workers, "pictures are kept in memory: workers only decode them once, at the start"
     rows = measured["rows"]
-    per_image = mean(rows[-1]["steps"]) / (rows[-1]["batch"] * plan.training.accumulate)
+    per_image = mean(rows[-1]["steps"]) / (rows[-1]["batch"] * plan.training.grad_accumulation)
     wanted = -int(-measured["decode_seconds"] // per_image)
     count = min(max(1, wanted), cores)
     decoding = f"a picture takes {1000 * measured['decode_seconds']:.1f} ms to decode"
@@ -126,8 +126,8 @@ def suggested_workers(measured: Mapping[str, Any], plan: Plan, cores: int) -> tu
 
 def warnings_for(measured: Mapping[str, Any], plan: Plan) -> list[str]:
     """What speaks against the plan, in words."""
-    found, batch, side = [], plan.training.batch, measured["picture_side"]
-    if batch * plan.training.accumulate > measured["images"]:
+    found, batch, side = [], plan.training.batch_size, measured["picture_side"]
+    if batch * plan.training.grad_accumulation > measured["images"]:
         found.append(
             f"a batch of {batch:,} is more than the {measured['images']:,} pictures there are: it cannot train"
         )
@@ -150,4 +150,4 @@ def small_batch(measured: Mapping[str, Any], plan: Plan) -> Least | None:
     """What is known of a method whose batch is below what it works well with; None: nothing."""
     least = LEAST_BATCH.get(plan.method_name)
     has_queue = plan.host_name == "moco-v2" and measured["settings"]["method"]["queue"]
-    return None if least is None or has_queue or plan.training.batch >= least.batch else least
+    return None if least is None or has_queue or plan.training.batch_size >= least.batch else least

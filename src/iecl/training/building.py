@@ -29,7 +29,7 @@ def build_method(
     if batch < method.min_batch:
         raise UserError(
             f"{plan.method_name} needs at least {method.min_batch} images in each process, this run has {batch}",
-            where="training.batch",
+            where="training.batch_size",
         )
     return method
 
@@ -52,7 +52,7 @@ def assemble_method(
         method: Method = host
         if plan.is_wrapped:
             method = IECL(host, saib, plan.objective, side=plan.saib.side, image_size=plan.data.image_size)
-    if plan.training.recompute:
+    if plan.training.gradient_checkpointing:
         recompute_blocks(backbone, plan.backbone.name)  # momentum copies keep nothing anyway
     if plan.training.compile:
         for part in method.modules():
@@ -78,10 +78,10 @@ def check_size(backbone: nn.Module, name: str, image_size: int) -> None:
 
 def batch_per_process(plan: Plan, world: int) -> int:
     """Images in a loss that one process brings."""
-    if plan.training.batch % world:
+    if plan.training.batch_size % world:
         raise UserError(
-            f"a batch of {plan.training.batch} cannot be shared by {world} processes",
-            where="training.batch",
+            f"a batch of {plan.training.batch_size} cannot be shared by {world} processes",
+            where="training.batch_size",
             do=f"use a multiple of {world}",
         )
-    return plan.training.batch // world
+    return plan.training.batch_size // world

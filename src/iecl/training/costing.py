@@ -66,7 +66,7 @@ class Cost:
 def cost_of(name: str, backbone: str = "auto", image_size: int = 32) -> Cost:
     """Measure a method as its default recipe builds it."""
     plan = make_plan(method=name, flags={"data": {"name": "shapes"}, "backbone": {"name": backbone}})
-    data = replace(plan.data, image_size=image_size, canvas=image_size, mean=(0.5,) * 3, std=(0.25,) * 3)
+    data = replace(plan.data, image_size=image_size, decode_size=image_size, mean=(0.5,) * 3, std=(0.25,) * 3)
     plan = with_data(plan, data)
     method = build_method(plan, samples=SAMPLES, classes=CLASSES)
     few = max(IMAGES, method.min_batch)

@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 from iecl.errors import UserError
 from iecl.runs.checkpoint import is_plain, shown
 from iecl.runs.weights import few
-from iecl.training.optimisers import COUNTER, remembered
+from iecl.training.optimizers import COUNTER, remembered
 
-KEYS = frozenset({"format", "step", "steps", "best", "method", "optimiser", "precision"})
+KEYS = frozenset({"format", "step", "steps", "best", "method", "optimizer", "precision"})
 BROKEN_KEY = "samples"
 """What a checkpoint of a step that failed holds besides: its weights may be anything."""
 
@@ -28,33 +28,33 @@ def check_run(state: Mapping[str, Any]) -> None:
 
 
 def check_checkpoint(
-    state: Mapping[str, Any], method: nn.Module, optimiser: Optimizer, *, steps: int, precision: Mapping[str, Any]
+    state: Mapping[str, Any], method: nn.Module, optimizer: Optimizer, *, steps: int, precision: Mapping[str, Any]
 ) -> None:
     """Raise a `UserError` that names what does not fit; nothing is changed.
 
     Args:
         state: the checkpoint of a run.
         method: what its weights and buffers are for.
-        optimiser: what remembers something of each weight.
+        optimizer: what remembers something of each weight.
         steps: of the whole run.
         precision: the state that the arithmetic has now, such as the scale of 16-bit gradients.
     """
     check_run(state)
     problems = [] if state["steps"] == steps else [f"it is of a run of {state['steps']} steps, this one has {steps}"]
     problems += unfit_tensors(state["method"], method.state_dict())
-    problems += unfit_optimiser(state["optimiser"], optimiser, method, state["step"])
+    problems += unfit_optimizer(state["optimizer"], optimizer, method, state["step"])
     problems += _unfit_precision(state["precision"], precision)
     if not problems and BROKEN_KEY not in state:
-        problems += not_finite(state["method"], state["optimiser"])
+        problems += not_finite(state["method"], state["optimizer"])
     refuse(problems)
 
 
 def check_course(
-    state: Mapping[str, Any], network: nn.Module, optimiser: Optimizer, *, last: int, lists: tuple[str, ...] = ()
+    state: Mapping[str, Any], network: nn.Module, optimizer: Optimizer, *, last: int, lists: tuple[str, ...] = ()
 ) -> None:
     """The same for a network that an evaluation trains up to step (or epoch) `last`; `lists` hold its losses."""
     problems = list(unfit_tensors(state.get("network"), network.state_dict()))
-    problems += unfit_optimiser(state.get("optimiser"), optimiser, network, state["step"])
+    problems += unfit_optimizer(state.get("optimizer"), optimizer, network, state["step"])
     problems += [] if state["step"] <= last else [f"step is {shown(state['step'])} of {last}"]
     for name in lists:
         losses = state.get(name)
@@ -102,9 +102,9 @@ def _unlike(name: str, value: Any, shape: torch.Size, dtype: torch.dtype) -> Ite
         yield f"{name} is {shown(value)}, not {f'{dtype} {[*shape]}'.removeprefix('torch.')}"
 
 
-def unfit_optimiser(saved: Any, optimiser: Optimizer, module: nn.Module, step: int) -> Iterator[str]:
+def unfit_optimizer(saved: Any, optimizer: Optimizer, module: nn.Module, step: int) -> Iterator[str]:
     """What differs in the groups of an optimizer, and in what it remembers of each weight after `step` steps."""
-    own = optimiser.state_dict()["param_groups"]
+    own = optimizer.state_dict()["param_groups"]
     parts = (saved.get("state"), saved.get("param_groups")) if isinstance(saved, dict) else (None, None)
     if not isinstance(parts[0], dict) or type(parts[1]) is not list or len(parts[1]) != len(own):
         groups = len(parts[1]) if type(parts[1]) is list else "no"
@@ -115,7 +115,7 @@ def unfit_optimiser(saved: Any, optimiser: Optimizer, module: nn.Module, step: i
     names = {id(weight): name for name, weight in module.named_parameters()}
     weights = {
         number: weight
-        for mine, group in zip(own, optimiser.param_groups, strict=True)
+        for mine, group in zip(own, optimizer.param_groups, strict=True)
         for number, weight in zip(mine["params"], group["params"], strict=True)
     }
     for number, values in parts[0].items():
@@ -123,7 +123,7 @@ def unfit_optimiser(saved: Any, optimiser: Optimizer, module: nn.Module, step: i
             yield f"the optimizer remembers weight {shown(number)} of {len(weights)}"
         else:
             name = names.get(id(weights[number]), f"weight {number}")
-            yield from _unfit_memory(name, values, weights[number], remembered(optimiser), step)
+            yield from _unfit_memory(name, values, weights[number], remembered(optimizer), step)
 
 
 def _unfit_group(theirs: Any, mine: Mapping[str, Any]) -> Iterator[str]:
@@ -178,9 +178,9 @@ def _unfit_precision(saved: Any, own: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} of the precision is {shown(value)}"
 
 
-def not_finite(weights: Mapping[str, Tensor], optimiser: Mapping[str, Any]) -> Iterator[str]:
+def not_finite(weights: Mapping[str, Tensor], optimizer: Mapping[str, Any]) -> Iterator[str]:
     """Tensors that hold NaN or infinity: nothing can come of them but more of it."""
     yield from (f"{name} is not finite" for name, value in weights.items() if not value.isfinite().all())
-    for number, values in optimiser["state"].items():
+    for number, values in optimizer["state"].items():
         bad = [key for key, value in values.items() if not value.isfinite().all()]
         yield from (f"{key} of weight {number} is not finite" for key in bad)

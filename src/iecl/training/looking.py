@@ -32,7 +32,7 @@ class Seen:
     index: int
     """Which sample of the data."""
     step: int
-    """The optimiser step that it took part in."""
+    """The optimizer step that it took part in."""
     row: int
     """Its place in that step's images."""
     epoch: int
@@ -46,11 +46,11 @@ class Seen:
 
 
 def look(folder: Path | str, step: int, *, index: int | None = None, row: int | None = None) -> Seen:
-    """The views of one image in the epoch of an optimiser step.
+    """The views of one image in the epoch of an optimizer step.
 
     Args:
         folder: the run directory.
-        step: an optimiser step of the run, from 1 on.
+        step: an optimizer step of the run, from 1 on.
         index: which sample of the data: its views in the epoch of that step.
         row: which of the step's own images; exactly one of the two is given.
 
@@ -59,8 +59,8 @@ def look(folder: Path | str, step: int, *, index: int | None = None, row: int | 
     """
     plan = read_plan(RunDirectory.existing(folder))
     source = open_source(plan.data, "pretrain")
-    images = plan.training.batch * plan.training.accumulate
-    steps = len(source) // plan.training.batch // plan.training.accumulate
+    images = plan.training.batch_size * plan.training.grad_accumulation
+    steps = len(source) // plan.training.batch_size // plan.training.grad_accumulation
     if not 1 <= step <= steps * plan.training.epochs:
         raise UserError(f"the run has steps 1 to {steps * plan.training.epochs:,}", where="--step")
     epoch = (step - 1) // steps
@@ -98,7 +98,7 @@ def _position(order: Tensor, index: int | None, row: int | None, *, first: int, 
 
 
 def _drawn(plan: Plan, batch: Batch, epoch: int) -> tuple[Tensor, tuple[Tensor, ...], tuple[dict[str, Any], ...]]:
-    data, seed, policies = plan.data, plan.training.seed, POLICIES[plan.views.policy]
+    data, seed, policies = plan.data, plan.training.seed, POLICIES[plan.augmentation.policy]
     wanted = build_method(plan, samples=1, classes=1).views
     look_of: dict[str, Any] = {"size": data.image_size, "mean": data.mean, "std": data.std}
     views = make_views(batch, policies, wanted, seed=seed, epoch=epoch, **look_of)

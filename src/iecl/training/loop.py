@@ -1,4 +1,4 @@
-"""The one loop: views, step, backward, optimiser, what follows the step, record, save. It runs any method."""
+"""The one loop: views, step, backward, optimizer, what follows the step, record, save. It runs any method."""
 
 import logging
 from collections.abc import Generator, Iterator, Sequence
@@ -27,7 +27,7 @@ from iecl.schedule import Clock, warm_cosine
 from iecl.training.building import batch_per_process, build_method
 from iecl.training.fitting import check_checkpoint
 from iecl.training.fixed_sample import FixedSample
-from iecl.training.optimisers import forget, make_optimiser, recall
+from iecl.training.optimizers import forget, make_optimizer, recall
 from iecl.training.plan import Plan
 from iecl.training.recording import Recorder, SkippedFiles
 from iecl.training.signals import StopFlag
@@ -40,7 +40,7 @@ log = logging.getLogger("iecl.training")
 
 def finish(batches: Generator[Batch, None, None]) -> None:
     """Let an epoch's batches come to their end: workers of one that is broken off are ended, and started anew."""
-    if next(batches, None) is not None:  # some fill no optimiser step
+    if next(batches, None) is not None:  # some fill no optimizer step
         batches.close()
 
 
@@ -80,19 +80,19 @@ class Loop:
             seed=training.seed,
             rank=fabric.global_rank,
             world=fabric.world_size,
-            workers=plan.data.workers,
+            workers=plan.data.num_workers,
             on_bad=self.skipped.add,
         )
         self.steps_per_epoch = self._count_steps()
         self.steps = self.steps_per_epoch * training.epochs
-        self.peak = plan.optimiser.peak(training.batch * training.accumulate)
+        self.peak = plan.optimizer.peak(training.batch_size * training.grad_accumulation)
         facts = {"samples": len(self.source), "classes": len(self.source.classes)}
         start = load_weights(run.start)[0] if run.start.exists() else None
         self.method = build_method(plan, fabric.world_size, **facts, start=start)
-        optimiser = make_optimiser(self.method.param_groups(), plan.optimiser, self.peak)
+        optimizer = make_optimizer(self.method.param_groups(), plan.optimizer, self.peak)
         self.layout = torch.channels_last if training.channels_last else torch.contiguous_format
         trainee = Trainee(self.method).to(memory_format=self.layout)
-        self.trainee, self.optimiser = fabric.setup(trainee, optimiser)
+        self.trainee, self.optimizer = fabric.setup(trainee, optimizer)
         self.recorder = Recorder(fabric, self.run, plan, line, self.method)
         self.sample = FixedSample(self.source, plan, fabric.device)
         self.step, self.best = 0, float("-inf")
@@ -100,18 +100,18 @@ class Loop:
         """The step that this process began with: more than 0 in a run that goes on."""
 
     def _count_steps(self) -> int:
-        steps = self.loader.steps // self.plan.training.accumulate
+        steps = self.loader.steps // self.plan.training.grad_accumulation
         if steps == 0:
             raise UserError(
-                f"{len(self.source)} images do not fill one optimiser step of "
-                f"{self.plan.training.accumulate} × {self.plan.training.batch}",
-                where="training.accumulate",
-                do="lower it, or training.batch",
+                f"{len(self.source)} images do not fill one optimizer step of "
+                f"{self.plan.training.grad_accumulation} × {self.plan.training.batch_size}",
+                where="training.grad_accumulation",
+                do="lower it, or training.batch_size",
             )
         return steps
 
     def clock(self, step: int) -> Clock:
-        """The time after `step` optimiser steps."""
+        """The time after `step` optimizer steps."""
         training = self.plan.training
         epoch = min(step // self.steps_per_epoch, training.epochs - 1)
         return Clock(training.seed, step, self.steps, epoch, training.epochs)
@@ -121,7 +121,7 @@ class Loop:
         self.restore()
         log.info("%s", self.describe())
         self.recorder.line.begin()
-        if self.step == 0 and self.sample.is_possible and self.plan.training.look_epochs:
+        if self.step == 0 and self.sample.is_possible and self.plan.training.online_eval_epochs:
             self._record_look(self.sample.look_at_untrained(self.method.encoder()), epoch=0)
         stop.is_polled = True
         while self.step < self.steps:
@@ -143,14 +143,14 @@ class Loop:
         epoch, done = divmod(self.step, self.steps_per_epoch)
         if done == 0:
             survey = partial(survey_source, self.source, self.plan, self.fabric.device)
-            forget(self.optimiser, self.method.before_epoch(survey, self.clock(self.step)))
-        return self.loader.epoch(epoch, done * self.plan.training.accumulate)
+            forget(self.optimizer, self.method.before_epoch(survey, self.clock(self.step)))
+        return self.loader.epoch(epoch, done * self.plan.training.grad_accumulation)
 
     def _epoch(self, epoch: int, stop: StopFlag) -> None:
         training = self.plan.training
         batches = self.begin_epoch()
         while self.step < (epoch + 1) * self.steps_per_epoch:
-            self.optimise(batches)
+            self.optimize(batches)
             is_last_of_epoch = self.step % self.steps_per_epoch == 0
             if training.checkpoint_steps and self.step % training.checkpoint_steps == 0 and not is_last_of_epoch:
                 self.save()
@@ -162,17 +162,17 @@ class Loop:
         finish(batches)
         self._end_epoch(epoch)
 
-    def optimise(self, batches: Iterator[Batch]) -> None:
-        """One optimiser step over `accumulate` batches, and what follows it."""
+    def optimize(self, batches: Iterator[Batch]) -> None:
+        """One optimizer step over `accumulate` batches, and what follows it."""
         training, clock = self.plan.training, self.clock(self.step)
-        optimiser = self.plan.optimiser
-        share = warm_cosine(clock, optimiser.warmup_steps(self.steps_per_epoch, self.steps), optimiser.floor)
-        for group in self.optimiser.param_groups:
+        optimizer = self.plan.optimizer
+        share = warm_cosine(clock, optimizer.warmup_steps(self.steps_per_epoch, self.steps), optimizer.min_lr_ratio)
+        for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["is_constant"] else share)
         made = None
-        for number in range(training.accumulate):
+        for number in range(training.grad_accumulation):
             batch = self.recorder.next_batch(batches)
-            made = self._backward(batch, clock, is_last=number == training.accumulate - 1)
+            made = self._backward(batch, clock, is_last=number == training.grad_accumulation - 1)
             try:
                 self.recorder.check(self.step + 1, made.losses)
             except TrainingError:
@@ -182,10 +182,10 @@ class Loop:
         if self.step == 0:
             self._check_gradients()
         self.method.after_backward(clock)
-        if self.plan.optimiser.clip:
-            self.fabric.clip_gradients(self.trainee, self.optimiser, max_norm=self.plan.optimiser.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        if self.plan.optimizer.grad_clip:
+            self.fabric.clip_gradients(self.trainee, self.optimizer, max_norm=self.plan.optimizer.grad_clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.method.after_step(replace(clock, step=self.step))
         self.recorder.after_step(replace(clock, step=self.step), made, self.peak * share)
@@ -194,7 +194,7 @@ class Loop:
         plan = self.plan
         views = make_views(
             batch.to(self.fabric.device),
-            POLICIES[plan.views.policy],
+            POLICIES[plan.augmentation.policy],
             self.method.views,
             size=plan.data.image_size,
             mean=plan.data.mean,
@@ -207,7 +207,7 @@ class Loop:
             seen = (views.full, views.positions, views.labels, views.index, views.small)
             made = Step(*self.trainee(seen, astuple(clock)))
             total = torch.stack([value.float() for value in made.losses.values()]).sum()
-            self.fabric.backward(total / plan.training.accumulate)
+            self.fabric.backward(total / plan.training.grad_accumulation)
         return made
 
     def _check_gradients(self) -> None:
@@ -233,8 +233,8 @@ class Loop:
     def _score(self, epoch: int) -> float:
         """What `best` means: online kNN where there are labels, else the mean loss, the best judge that was found."""
         training, found = self.plan.training, dict[str, float]()
-        looks = self.sample.is_possible and training.look_epochs > 0
-        if looks and ((epoch + 1) % training.look_epochs == 0 or epoch + 1 == training.epochs):
+        looks = self.sample.is_possible and training.online_eval_epochs > 0
+        if looks and ((epoch + 1) % training.online_eval_epochs == 0 or epoch + 1 == training.epochs):
             found = self.sample.look(self.method.encoder())
             self._record_look(found, epoch)
         if "knn" in found:
@@ -267,7 +267,7 @@ class Loop:
             "steps": self.steps,
             "best": self.best,
             "method": self.method.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
         }
 
@@ -288,7 +288,7 @@ class Loop:
         if found is not None:
             state = found[1]
             self.method.load_state_dict(state["method"])
-            recall(self.optimiser, state["optimiser"])
+            recall(self.optimizer, state["optimizer"])
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.step, self.best = state["step"], state["best"]
         self.first = self.step
@@ -305,7 +305,7 @@ class Loop:
 
     def _check(self, state: dict[str, Any]) -> None:
         precision = self.fabric.strategy.precision.state_dict()
-        check_checkpoint(state, self.method, self.optimiser, steps=self.steps, precision=precision)
+        check_checkpoint(state, self.method, self.optimizer, steps=self.steps, precision=precision)
 
     def _leave(self, signal: int) -> None:
         self.save()

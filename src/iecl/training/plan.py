@@ -16,16 +16,16 @@ from iecl.registry import resolve
 from iecl.runs.directory import RunDirectory
 from iecl.saib.settings import SAIBSettings
 from iecl.settings import Values, as_values, build, merge, parse_assignment, read_toml, to_toml
-from iecl.training.settings import BackboneSettings, OptimiserSettings, TrainingSettings
-from iecl.views.policies import POLICIES, ViewSettings, resolve_views
+from iecl.training.settings import BackboneSettings, OptimizerSettings, TrainingSettings
+from iecl.views.policies import POLICIES, AugmentationSettings, resolve_views
 
 SECTIONS: dict[str, type] = {
     "data": DataSettings,
-    "views": ViewSettings,
+    "augmentation": AugmentationSettings,
     "backbone": BackboneSettings,
     "saib": SAIBSettings,
     "objective": ObjectiveSettings,
-    "optimiser": OptimiserSettings,
+    "optimizer": OptimizerSettings,
     "training": TrainingSettings,
 }
 
@@ -36,11 +36,11 @@ class Plan:
 
     method: Mapping[str, Any]
     data: DataSettings = field(default_factory=DataSettings)
-    views: ViewSettings = field(default_factory=ViewSettings)
+    augmentation: AugmentationSettings = field(default_factory=AugmentationSettings)
     backbone: BackboneSettings = field(default_factory=BackboneSettings)
     saib: SAIBSettings = field(default_factory=SAIBSettings)
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
-    optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
     @property
@@ -93,14 +93,14 @@ def read_plan(run: RunDirectory) -> Plan:
     data, saib = plan.data, plan.saib
     is_said = {
         "data.image_size": data.image_size > 0,
-        "data.canvas": data.canvas > 0,
+        "data.decode_size": data.decode_size > 0,
         "data.mean": bool(data.mean),
         "data.std": bool(data.std),
-        "data.workers": data.workers >= 0,
-        "views.policy": plan.views.policy != "auto",
+        "data.num_workers": data.num_workers >= 0,
+        "augmentation.policy": plan.augmentation.policy != "auto",
         "backbone.name": plan.backbone.name != "auto",
         "saib.form": saib.form != "auto",
-        "saib.patch": saib.form == "none" or saib.patch > 0,
+        "saib.patch_size": saib.form == "none" or saib.patch_size > 0,
     }
     if not all(is_said.values()):
         missing = ", ".join(name for name, said in is_said.items() if not said)
@@ -168,7 +168,7 @@ def without_effect(plan: Plan, given: Mapping[str, Any]) -> list[str]:
 
 
 def difference(old: Plan, new: Plan) -> list[str]:
-    """Every setting that differs, as `training.batch was 512, now 256`."""
+    """Every setting that differs, as `training.batch_size was 512, now 256`."""
     before, after = old.values(), new.values()
     return [
         f"{section}.{key} was {before[section].get(key)}, now {after[section].get(key)}"
@@ -180,17 +180,17 @@ def difference(old: Plan, new: Plan) -> list[str]:
 
 def with_data(plan: Plan, data: DataSettings) -> Plan:
     """The plan with its data resolved, and with what follows from the image size: views, backbone, block."""
-    views = resolve_views(plan.views, data.image_size)
+    augmentation = resolve_views(plan.augmentation, data.image_size)
     small = "-small" if data.image_size <= 64 else ""
     name = f"resnet18{small}" if plan.backbone.name == "auto" else plan.backbone.name
     saib = plan.saib
     if saib.form == "auto":
         # Measured: a block with image-wide noise replaces colour augmentation where there is none, and costs accuracy
         # where there is.
-        crops_only = all(policy.jitter == 0 for policy in POLICIES[views.policy])
+        crops_only = all(policy.jitter == 0 for policy in POLICIES[augmentation.policy])
         saib = replace(saib, form="certified" if crops_only else "none")
     saib = saib.for_size(data.image_size)
-    return replace(plan, data=data, views=views, backbone=BackboneSettings(name=name), saib=saib)
+    return replace(plan, data=data, augmentation=augmentation, backbone=BackboneSettings(name=name), saib=saib)
 
 
 def with_launch(plan: Plan) -> Plan:

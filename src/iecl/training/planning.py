@@ -18,7 +18,7 @@ from iecl.training.plan import SECTIONS, Plan, difference, plan_from_values
 
 PROBE_SECONDS = 20.0
 """For which steps are tried; starting torch and opening pictures come on top."""
-FREE = ("data.workers", "training.loggers", "training.accelerator", "training.precision")
+FREE = ("data.num_workers", "training.loggers", "training.accelerator", "training.precision")
 """Settings that a run may resolve otherwise than its plan did, and that leave the forecast what it is."""
 
 
@@ -32,7 +32,7 @@ def foretell(plan: Plan, seconds: float = PROBE_SECONDS, *, quiet: bool = True) 
     measured = _probe(plan, seconds, quiet)
     batch, batch_reason = suggested_batch(measured, plan)
     workers, workers_reason = suggested_workers(measured, plan, usable_cores())
-    asked = plan.training.batch
+    asked = plan.training.batch_size
     tried = [row["batch"] for row in measured["rows"]]
     table = sorted({*(size for size in tried if 4 * size >= asked), asked, batch, 2 * asked, 4 * asked})
     rows = [forecast(measured, plan, size) for size in table if size <= measured["images"]]

@@ -90,10 +90,10 @@ def probe(plan: Plan, seconds: float, line: ProgressLine) -> dict[str, Any]:
     alone = replace(plan.training, devices=1, nodes=1, strategy="auto", loggers=(), epochs=LONG)
     fabric = make_fabric(alone, Path())
     free = free_memory(fabric.device)
-    need = max(plan.training.batch // world, least) * plan.training.accumulate
+    need = max(plan.training.batch_size // world, least) * plan.training.grad_accumulation
     line.show(f"opening some pictures of {plan.data.name}")
     opened = open_part(plan, need, seconds / 4)
-    largest = min(need, len(opened.source)) // plan.training.accumulate
+    largest = min(need, len(opened.source)) // plan.training.grad_accumulation
     plan_alone, deadline = replace(plan, training=alone), began + seconds
     rows, between = _measure(fabric, plan_alone, opened.source, list(sizes(largest, least)), deadline, line)
     return between | {
@@ -137,14 +137,14 @@ def open_part(plan: Plan, need: int, seconds: float) -> Opened:
     began = time.monotonic()
     listed.read(order[:DECODED])
     decode = (time.monotonic() - began) / min(DECODED, len(listed))
-    count = min(MOST_IMAGES, int(seconds * max(1, plan.data.workers) / decode))
+    count = min(MOST_IMAGES, int(seconds * max(1, plan.data.num_workers) / decode))
     index = _some(order, need, count)
     if not is_decoded_once(listed, plan.data):
         return Opened(ChosenSource(listed, index), len(listed), listing, 0.0, decode, side)
     files, form = listed.listing.select(index), {"side": listed.side, "max_pixels": listed.max_pixels}
     part = FolderSource(files, listed.labels[index], listed.classes, **form)
     began = time.monotonic()
-    source, skipped = resident(part, plan.data.workers)
+    source, skipped = resident(part, plan.data.num_workers)
     times = len(listed) / len(index)
     rest = 3 * listed.side**2 * (len(listed) - len(index)) / 2**20
     images = len(listed) - round(len(skipped) * times)
@@ -174,7 +174,7 @@ def _measure(
             line.show(f"trying batches of {size:,}")
             _tell({"trying": size})
             run = RunDirectory.fresh(Path(scratch) / str(size))
-            own = replace(plan, training=replace(plan.training, batch=size))
+            own = replace(plan, training=replace(plan.training, batch_size=size))
             loop = Loop(fabric, own, run, ProgressLine(quiet=True), source)
             base = base or peak_memory(fabric.device)
             before, first, steps = _take_steps(loop, left / (2 * (len(batches) - number)))
@@ -198,7 +198,7 @@ def _take_steps(loop: Loop, seconds: float) -> tuple[float, float, list[float]]:
             before = time.perf_counter() - began
         assert batches is not None  # step 0 begins an epoch
         began = time.perf_counter()
-        loop.optimise(batches)
+        loop.optimize(batches)
         if loop.fabric.device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - began)
@@ -209,7 +209,7 @@ def _take_steps(loop: Loop, seconds: float) -> tuple[float, float, list[float]]:
 def _between_epochs(loop: Loop, run: RunDirectory) -> dict[str, Any]:
     """What an epoch's end takes: the online kNN for each of its images, a checkpoint, and what is written."""
     found: dict[str, Any] = {"knn_seconds": 0.0}
-    if loop.sample.is_possible and loop.plan.training.look_epochs:
+    if loop.sample.is_possible and loop.plan.training.online_eval_epochs:
         loop.sample.index = loop.sample.index[:NEIGHBOURS]
         began = time.perf_counter()
         loop.sample.look(loop.method.encoder())

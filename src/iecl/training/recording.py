@@ -35,7 +35,7 @@ class Recorder:
 
     def __init__(self, fabric: Fabric, run: RunDirectory, plan: Plan, line: ProgressLine, method: Method) -> None:
         self.fabric, self.run, self.line, self.method = fabric, run, line, method
-        self.settings, self.rate = plan.training, plan.optimiser.rate
+        self.settings, self.rate = plan.training, plan.optimizer.lr
         self._times: deque[tuple[float, float]] = deque(maxlen=SPEED_STEPS)
         """When each of the last steps ended, and how long had been waited for data until then."""
         self._waited = 0.0
@@ -63,12 +63,12 @@ class Recorder:
             self.run.append_metrics({"step": step, "loss": math.nan, **{f"loss/{name}": math.nan for name in bad}})
         kept, folder = self.run.checkpoints / "last.ckpt", self.run.path
         saved = f"the last good checkpoint is {kept}" if kept.exists() else "no checkpoint was written yet"
-        again = f"iecl pretrain --recipe {folder} --out {folder}-again --set optimiser.rate={self.rate / 10:g}"
+        again = f"iecl pretrain --recipe {folder} --out {folder}-again --set optimizer.lr={self.rate / 10:g}"
         raise TrainingError(
             f"{terms} became NaN or infinite at step {step}",
             where=saved,
-            do=f"lower the rate: {again}{f' --from {folder}' if kept.exists() else ''}; or add optimiser.warmup, set "
-            "optimiser.clip=1 or training.precision=32-true; look at the step with: "
+            do=f"lower the rate: {again}{f' --from {folder}' if kept.exists() else ''}; or add optimizer.warmup_epochs, set "
+            "optimizer.grad_clip=1 or training.precision=32-true; look at the step with: "
             f"iecl replay {folder} --step {step}",
         )
 
@@ -80,7 +80,7 @@ class Recorder:
         return batch
 
     def after_step(self, clock: Clock, made: Step, rate: float) -> None:
-        """Record optimiser step `clock.step` (counted from 1)."""
+        """Record optimizer step `clock.step` (counted from 1)."""
         self._times.append((time.perf_counter(), self._waited))
         settings = self.settings
         is_edge = clock.step in (1, clock.steps)
@@ -117,7 +117,7 @@ class Recorder:
 
     def images_per_second(self) -> float:
         """Speed over the last 100 steps, all processes together."""
-        images = self.settings.batch * self.settings.accumulate * (len(self._times) - 1)
+        images = self.settings.batch_size * self.settings.grad_accumulation * (len(self._times) - 1)
         return images / self._window()[0] if images > 0 else 0.0
 
     def data_wait(self) -> float:
@@ -133,7 +133,7 @@ class Recorder:
     def _progress(self, clock: Clock, row: dict[str, Any]) -> str:
         terms = "  ".join(f"{k.removeprefix('loss/')} {v:.3f}" for k, v in row.items() if k.startswith("loss/"))
         speed = self.images_per_second()
-        left = (clock.steps - clock.step) * self.settings.batch * self.settings.accumulate / speed if speed else 0.0
+        left = (clock.steps - clock.step) * self.settings.batch_size * self.settings.grad_accumulation / speed if speed else 0.0
         wait = f"  data wait {100 * self.data_wait():.0f} %" if speed else ""
         ending = f"  {speed:,.0f} images/s{wait}  {duration(left)} left" if speed else ""
         loss = f"loss {row['loss']:.3f}" + (f" ({terms})" if terms.count("  ") else "")

@@ -1,4 +1,4 @@
-"""Take one optimiser step of a run again and look inside: what each layer saw, gave, and was told to change."""
+"""Take one optimizer step of a run again and look inside: what each layer saw, gave, and was told to change."""
 
 import shutil
 import tempfile
@@ -35,7 +35,7 @@ def replay(folder: Path | str, step: int, *, quiet: bool = True) -> dict[str, An
     """
     run = RunDirectory.existing(folder)
     plan = read_plan(run)
-    training = replace(plan.training, devices=1, nodes=1, strategy="auto", loggers=(), look_epochs=0, log_steps=1)
+    training = replace(plan.training, devices=1, nodes=1, strategy="auto", loggers=(), online_eval_epochs=0, log_steps=1)
     with tempfile.TemporaryDirectory() as scratch, ProgressLine(quiet) as line:
         copy = RunDirectory.fresh(Path(scratch) / "run")
         if run.start.exists():
@@ -51,13 +51,13 @@ def _replay_in(scratch: RunDirectory, checkpoints: Path, plan: Plan, step: int, 
     counted = line.count("replayed steps")
     batches = loop.begin_epoch()
     while loop.step < step - 1:
-        loop.optimise(batches)
+        loop.optimize(batches)
         counted(loop.step - loop.first, step - 1 - loop.first)
         if loop.step % loop.steps_per_epoch == 0:
             batches = loop.begin_epoch()
-    watched, given, problem = _Watched(loop.method), list(islice(batches, plan.training.accumulate)), ""
+    watched, given, problem = _Watched(loop.method), list(islice(batches, plan.training.grad_accumulation)), ""
     try:
-        loop.optimise(iter(given))
+        loop.optimize(iter(given))
         loop.recorder.flush()
     except TrainingError as failure:
         problem = failure.what

@@ -12,7 +12,7 @@ from iecl.training.plan import Plan, difference, plan_from_values, read_plan, wi
 
 log = logging.getLogger("iecl.training")
 PROCESSES = ("training.devices", "training.nodes", "training.strategy")
-FREE = ("data.workers", "training.loggers", *PROCESSES)
+FREE = ("data.num_workers", "training.loggers", *PROCESSES)
 """Images and draws are the same for any number of workers and processes: these may be others than before."""
 
 

@@ -149,7 +149,7 @@ class _Training:
             "images": len(loop.source),
             "skipped": len(loop.skipped.reasons),
             "seconds": round(seconds, 1),
-            "images_per_second": round(steps * plan.training.batch * plan.training.accumulate / seconds, 1),
+            "images_per_second": round(steps * plan.training.batch_size * plan.training.grad_accumulation / seconds, 1),
             "peak_memory_megabytes": peak_memory(self.fabric.device),
         }
         try:

@@ -1,4 +1,4 @@
-"""How a run is optimised, how long, and on what."""
+"""How a run is optimized, how long, and on what."""
 
 from dataclasses import dataclass
 
@@ -16,29 +16,29 @@ class BackboneSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimiserSettings:
-    """The optimiser and its schedule: a linear warm-up, then half a cosine."""
+class OptimizerSettings:
+    """The optimizer and its schedule: a linear warm-up, then half a cosine."""
 
-    name: str = setting("adamw", "which optimiser", choices=("adamw", "sgd", "lars"))
-    rate: float = setting(1e-3, "peak learning rate", above=0)
-    rate_per: int = setting(0, "images for which `rate` is meant: scaled linearly with the batch; 0: as it is", low=0)
+    name: str = setting("adamw", "which optimizer", choices=("adamw", "sgd", "lars"))
+    lr: float = setting(1e-3, "peak learning rate", above=0)
+    lr_base_batch: int = setting(0, "images for which `rate` is meant: scaled linearly with the batch; 0: as it is", low=0)
     weight_decay: float = setting(1e-4, "weight decay", low=0)
     decay_norms: bool = setting(False, "decay biases and norms too, as MoCo-v2 and SimSiam do")
     momentum: float = setting(0.9, "momentum of SGD and LARS, first beta of AdamW", low=0, high=1)
     beta2: float = setting(0.999, "second beta of AdamW", low=0, high=1)
-    trust: float = setting(1e-3, "LARS: share of a weight's norm that a step may move", above=0)
-    trust_limit: bool = setting(False, "LARS: never a longer step than SGD's, as in solo-learn's CIFAR recipes")
-    warmup: float = setting(0.0, "epochs of linear warm-up, at most a tenth of the run", low=0, high=MOST)
-    floor: float = setting(0.0, "share of the peak rate that is left at the end", low=0, high=1)
-    clip: float = setting(0.0, "largest norm of the whole gradient; 0: no limit", low=0)
+    trust_coefficient: float = setting(1e-3, "LARS: share of a weight's norm that a step may move", above=0)
+    trust_clip: bool = setting(False, "LARS: never a longer step than SGD's, as in solo-learn's CIFAR recipes")
+    warmup_epochs: float = setting(0.0, "epochs of linear warm-up, at most a tenth of the run", low=0, high=MOST)
+    min_lr_ratio: float = setting(0.0, "share of the peak rate that is left at the end", low=0, high=1)
+    grad_clip: float = setting(0.0, "largest norm of the whole gradient; 0: no limit", low=0)
 
     def peak(self, batch: int) -> float:
-        """The learning rate after warm-up, for this many images in an optimiser step."""
-        return self.rate * batch / self.rate_per if self.rate_per else self.rate
+        """The learning rate after warm-up, for this many images in an optimizer step."""
+        return self.lr * batch / self.lr_base_batch if self.lr_base_batch else self.lr
 
     def warmup_steps(self, per_epoch: int, steps: int) -> int:
         """Steps of warm-up; a short run warms up for at most a tenth of its length."""
-        return min(round(self.warmup * per_epoch), steps // 10)
+        return min(round(self.warmup_epochs * per_epoch), steps // 10)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class TrainingSettings:
     """Length, seed, machine, and what is written while training."""
 
     epochs: int = setting(100, "passes over the data", low=1, flag="--epochs")
-    batch: int = setting(256, "images in a loss, over all processes", low=2, flag="--batch-size")
-    accumulate: int = setting(1, "batches in an optimiser step; not the same as a larger batch, see the docs", low=1)
+    batch_size: int = setting(256, "images in a loss, over all processes", low=2, flag="--batch-size")
+    grad_accumulation: int = setting(1, "batches in an optimizer step; not the same as a larger batch, see the docs", low=1)
     seed: int = setting(0, "decides every random draw", low=0, high=LARGEST, flag="--seed")
     accelerator: str = setting(
         "auto",
@@ -71,19 +71,19 @@ class TrainingSettings:
         choices=("auto", "32-true", "bf16-mixed", "16-mixed"),
     )
     channels_last: bool = setting(True, "memory layout in which convolutions are faster on most machines")
-    recompute: bool = setting(
+    gradient_checkpointing: bool = setting(
         False, "compute activations again in the backward pass: less memory, a third more time, the same numbers"
     )
     compile: bool = setting(
         False, "compile backbones with torch: a minute or two at the start, steps a tenth faster; needs a C++ compiler"
     )
-    log_steps: int = setting(10, "optimiser steps between two rows of metrics", low=1, high=LARGEST)
-    meter_steps: int = setting(50, "optimiser steps between two readings of the meters", low=1, high=LARGEST)
-    look_epochs: int = setting(
+    log_steps: int = setting(10, "optimizer steps between two rows of metrics", low=1, high=LARGEST)
+    meter_steps: int = setting(50, "optimizer steps between two readings of the meters", low=1, high=LARGEST)
+    online_eval_epochs: int = setting(
         1, "epochs between two looks at a fixed sample: scores, and online kNN where there are labels; 0: never", low=0
     )
     checkpoint_steps: int = setting(
-        0, "optimiser steps between two checkpoints; 0: one each epoch", low=0, high=LARGEST
+        0, "optimizer steps between two checkpoints; 0: one each epoch", low=0, high=LARGEST
     )
     loggers: tuple[str, ...] = setting(
         ("tensorboard",), "besides metrics.jsonl", choices=("tensorboard", "csv", "wandb", "mlflow")

@@ -97,7 +97,7 @@ class ViewPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewSettings:
+class AugmentationSettings:
     """Everything that decides how views are made."""
 
     policy: str = setting(
@@ -107,17 +107,17 @@ class ViewSettings:
     )
 
 
-def resolve_views(settings: ViewSettings, image_size: int) -> ViewSettings:
+def resolve_views(settings: AugmentationSettings, image_size: int) -> AugmentationSettings:
     """The settings with `auto` replaced by the policy that suits views of this side.
 
-    >>> resolve_views(ViewSettings(), 32).policy, resolve_views(ViewSettings(), 224).policy
+    >>> resolve_views(AugmentationSettings(), 32).policy, resolve_views(AugmentationSettings(), 224).policy
     ('simclr-small', 'simclr')
     """
     if settings.policy == "auto":
         return replace(settings, policy="simclr-small" if image_size <= SMALL else "simclr")
     if settings.policy not in POLICIES:
         do = did_you_mean(settings.policy, ("auto", *POLICIES))
-        raise UserError(f"no policy is called {settings.policy!r}", where="views.policy", do=do)
+        raise UserError(f"no policy is called {settings.policy!r}", where="augmentation.policy", do=do)
     return settings
 
 

@@ -25,7 +25,7 @@ from iecl.runs.checkpoint import Check, latest_checkpoint, save_checkpoint
 from iecl.runs.directory import write_atomically
 from iecl.schedule import Clock, warm_cosine
 from iecl.training.fitting import check_course
-from iecl.training.optimisers import recall
+from iecl.training.optimizers import recall
 from iecl.training.signals import StopFlag
 
 SCHEDULES = ("constant", "steps", "poly", "cosine")
@@ -138,7 +138,7 @@ class Fit:
     """A network, what trains it, and how far it has come."""
 
     network: nn.Module
-    optimiser: Optimizer
+    optimizer: Optimizer
     course: Course
     pictures: int
     memory: Memory
@@ -194,7 +194,7 @@ class Fit:
         per_epoch = steps_of(self.pictures, self.course.batch)
         epoch = self.step // per_epoch
         clock = Clock(self.course.seed, self.step, self.steps, epoch, self.course.epochs)
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = self.course.rate * rate_share(self.course.schedule, clock, self.course.warmup)
         with seeded(counter.key(self.course.seed, "voc/step", self.step), self.device):
             loss = loss_of(loaded)
@@ -203,9 +203,9 @@ class Fit:
             raise TrainingError(
                 f"the loss is {value} at step {self.step}", where=f"epoch {epoch + 1}", do="take a smaller rate"
             )
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
+        self.optimizer.step()
         self.partial.append(value)
         self.step += 1
         place = f"epoch {epoch + 1}/{self.course.epochs}  step {self.step % per_epoch or per_epoch}/{per_epoch}"
@@ -215,18 +215,18 @@ class Fit:
         return {
             "step": self.step,
             "network": self.network.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "curve": self.curve,
             "partial": self.partial,
         }
 
     def _restore(self) -> None:
         lists = ("curve", "partial")
-        check = partial(check_course, network=self.network, optimiser=self.optimiser, last=self.steps, lists=lists)
+        check = partial(check_course, network=self.network, optimizer=self.optimizer, last=self.steps, lists=lists)
         state = self.memory.recall(check)
         if state is not None:
             self.network.load_state_dict(state["network"], strict=True)
-            recall(self.optimiser, state["optimiser"])
+            recall(self.optimizer, state["optimizer"])
             self.step, self.curve, self.partial = state["step"], state["curve"], state["partial"]
 
 

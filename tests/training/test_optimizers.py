@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from iecl.methods.contract import ParamGroup
-from iecl.training.optimisers import LARS, forget, make_optimiser
-from iecl.training.settings import OptimiserSettings
+from iecl.training.optimizers import LARS, forget, make_optimizer
+from iecl.training.settings import OptimizerSettings
 
 
 def parameter(*values: float, gradient: tuple[float, ...]) -> nn.Parameter:
@@ -55,14 +55,14 @@ def test_lars_agrees_with_a_slow_loop_over_many_steps(is_limited: bool) -> None:
     start = [torch.randn(3, 4, generator=noise, dtype=torch.float64) for _ in range(2)]
     slopes = [[torch.randn(3, 4, generator=noise, dtype=torch.float64) for _ in start] for _ in range(6)]
     fast = [nn.Parameter(w.clone()) for w in start]
-    optimiser = LARS(fast, lr=0.3, momentum=0.9, trust=0.05, weight_decay=0.2, is_limited=is_limited)
+    optimizer = LARS(fast, lr=0.3, momentum=0.9, trust=0.05, weight_decay=0.2, is_limited=is_limited)
     slow, past = [w.clone() for w in start], [torch.zeros(3, 4, dtype=torch.float64) for _ in start]
     for number, gradients in enumerate(slopes):
         rate = 0.3 / (number + 1)  # a schedule: the limit follows the rate of the moment
-        optimiser.param_groups[0]["lr"] = rate
+        optimizer.param_groups[0]["lr"] = rate
         for p, g in zip(fast, gradients, strict=True):
             p.grad = g.clone()
-        optimiser.step()
+        optimizer.step()
         for i, g in enumerate(gradients):
             w, size = slow[i], float(slow[i].pow(2).sum()) ** 0.5
             if is_limited:
@@ -77,17 +77,17 @@ def test_lars_agrees_with_a_slow_loop_over_many_steps(is_limited: bool) -> None:
 
 def test_the_limit_comes_from_the_settings_and_leaves_thin_weights_alone() -> None:
     module = nn.Linear(2, 2)
-    made = make_optimiser(
-        [ParamGroup("weights", list(module.parameters()))], OptimiserSettings(name="lars", trust_limit=True), 0.1
+    made = make_optimizer(
+        [ParamGroup("weights", list(module.parameters()))], OptimizerSettings(name="lars", trust_limit=True), 0.1
     )
     assert [(g["is_limited"], g["adapt"]) for g in made.param_groups] == [(True, True), (True, False)]
 
 
 def test_lars_carries_its_momentum() -> None:
     w = parameter(3, 4, gradient=(0.8, -0.6))
-    optimiser = LARS([{"params": [w], "adapt": False}], lr=1.0, momentum=0.5)
-    optimiser.step()
-    optimiser.step()  # 1 + 1.5 times the gradient
+    optimizer = LARS([{"params": [w], "adapt": False}], lr=1.0, momentum=0.5)
+    optimizer.step()
+    optimizer.step()  # 1 + 1.5 times the gradient
     assert w.tolist() == [pytest.approx([3 - 2.5 * 0.8, 4 + 2.5 * 0.6])]
 
 
@@ -95,38 +95,38 @@ def test_lars_carries_its_momentum() -> None:
 def test_biases_and_norms_are_not_decayed_unless_asked(name: str) -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     groups = [ParamGroup("weights", list(module.parameters()))]
-    made = make_optimiser(groups, OptimiserSettings(name=name, weight_decay=0.3), 0.1)
+    made = make_optimizer(groups, OptimizerSettings(name=name, weight_decay=0.3), 0.1)
     assert [(g["name"], g["weight_decay"], len(g["params"])) for g in made.param_groups] == [
         ("weights", 0.3, 1),
         ("weights/thin", 0.0, 3),
     ]
-    decayed = make_optimiser(groups, OptimiserSettings(name=name, weight_decay=0.3, decay_norms=True), 0.1)
+    decayed = make_optimizer(groups, OptimizerSettings(name=name, weight_decay=0.3, decay_norms=True), 0.1)
     assert {g["weight_decay"] for g in decayed.param_groups} == {0.3}
 
 
 def test_a_group_may_bring_its_own_decay() -> None:
     groups = [ParamGroup("saib", [nn.Parameter(torch.zeros(2, 2))], weight_decay=1e-4)]
-    (group,) = make_optimiser(groups, OptimiserSettings(weight_decay=0.3), 0.1).param_groups
+    (group,) = make_optimizer(groups, OptimizerSettings(weight_decay=0.3), 0.1).param_groups
     assert group["weight_decay"] == 1e-4
 
 
 def test_the_rate_follows_the_batch_only_where_the_rule_says_so() -> None:
-    assert OptimiserSettings(rate=0.3, rate_per=256).peak(512) == pytest.approx(0.6)
-    assert OptimiserSettings(rate=0.3).peak(512) == 0.3
+    assert OptimizerSettings(rate=0.3, rate_per=256).peak(512) == pytest.approx(0.6)
+    assert OptimizerSettings(rate=0.3).peak(512) == 0.3
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd", "lars"])
-def test_every_optimiser_goes_downhill(name: str) -> None:
+def test_every_optimizer_goes_downhill(name: str) -> None:
     torch.manual_seed(0)
     w = nn.Parameter(torch.randn(4, 4))
-    optimiser = make_optimiser(
-        [ParamGroup("weights", [w])], OptimiserSettings(name=name, trust=0.1, weight_decay=0), 0.05
+    optimizer = make_optimizer(
+        [ParamGroup("weights", [w])], OptimizerSettings(name=name, trust=0.1, weight_decay=0), 0.05
     )
     start = w.square().sum().item()
     for _ in range(20):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         w.square().sum().backward()
-        optimiser.step()
+        optimizer.step()
     assert w.square().sum().item() < 0.8 * start
 
 
@@ -134,14 +134,14 @@ def test_a_group_may_bring_its_own_rate() -> None:
     own, common = (
         ParamGroup(n, [nn.Parameter(torch.zeros(2, 2))], rate=r) for n, r in (("own", 0.7), ("common", None))
     )
-    made = make_optimiser([own, common], OptimiserSettings(), 0.1)
+    made = make_optimizer([own, common], OptimizerSettings(), 0.1)
     assert [(g["lr"], g["peak"]) for g in made.param_groups] == [(0.7, 0.7), (0.1, 0.1)]
 
 
 def test_a_weight_drawn_anew_has_no_past() -> None:
     old, new = parameter(1, gradient=(1.0,)), parameter(1, gradient=(1.0,))
-    optimiser = make_optimiser([ParamGroup("weights", [old, new])], OptimiserSettings(name="sgd", weight_decay=0), 0.1)
-    optimiser.step()
-    forget(optimiser, [new])
-    optimiser.step()  # the velocity of the old one is 1 + 1.9, of the new one 1 + 1
+    optimizer = make_optimizer([ParamGroup("weights", [old, new])], OptimizerSettings(name="sgd", weight_decay=0), 0.1)
+    optimizer.step()
+    forget(optimizer, [new])
+    optimizer.step()  # the velocity of the old one is 1 + 1.9, of the new one 1 + 1
     assert (old.item(), new.item()) == (pytest.approx(1 - 0.29), pytest.approx(1 - 0.2))

@@ -1,4 +1,4 @@
-"""Optimisers over the named groups of a method: AdamW and SGD from torch, and LARS."""
+"""Optimizers over the named groups of a method: AdamW and SGD from torch, and LARS."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,48 +8,48 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from iecl.methods.contract import ParamGroup
-from iecl.training.settings import OptimiserSettings
+from iecl.training.settings import OptimizerSettings
 
 COUNTER = "step"
 """What Adam calls the number of steps that a weight has made."""
 
 
-def make_optimiser(groups: Iterable[ParamGroup], settings: OptimiserSettings, rate: float) -> Optimizer:
-    """The optimiser of a run; biases and norms stand in groups of their own when they are not decayed."""
+def make_optimizer(groups: Iterable[ParamGroup], settings: OptimizerSettings, rate: float) -> Optimizer:
+    """The optimizer of a run; biases and norms stand in groups of their own when they are not decayed."""
     rows = [row for group in groups for row in _rows(group, settings, rate)]
     if settings.name == "adamw":
         # One pass over the weights instead of a dozen. It would undo the scaling of 16-bit gradients by itself, when it
         # is too late to clip them.
-        way = {"foreach": True} if settings.clip else {"fused": True}
+        way = {"foreach": True} if settings.grad_clip else {"fused": True}
         return AdamW(rows, lr=rate, betas=(settings.momentum, settings.beta2), **way)
     if settings.name == "sgd":
         return SGD(rows, lr=rate, momentum=settings.momentum, foreach=True)
-    return LARS(rows, lr=rate, momentum=settings.momentum, trust=settings.trust, is_limited=settings.trust_limit)
+    return LARS(rows, lr=rate, momentum=settings.momentum, trust=settings.trust_coefficient, is_limited=settings.trust_clip)
 
 
-def forget(optimiser: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
-    """Drop what the optimiser remembers of parameters that were drawn anew."""
+def forget(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
+    """Drop what the optimizer remembers of parameters that were drawn anew."""
     for parameter in parameters:
-        optimiser.state.pop(parameter, None)
+        optimizer.state.pop(parameter, None)
 
 
 @torch.no_grad()
-def recall(optimiser: Optimizer, saved: Mapping[str, Any]) -> None:
+def recall(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     """Give an optimizer what it remembered of each weight; the settings of its groups stay those of this run."""
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": saved["state"], "param_groups": groups})
-    for weight, kept in optimiser.state.items():
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
+    for weight, kept in optimizer.state.items():
         for name, value in kept.items():
             if name != COUNTER:  # compiled loops go through a weight and its moments in the same order of memory
                 kept[name] = torch.empty_like(weight).copy_(value)
 
 
-def remembered(optimiser: Optimizer) -> frozenset[str]:
+def remembered(optimizer: Optimizer) -> frozenset[str]:
     """Names of what an optimizer remembers of a weight once it has moved it."""
-    return next(names for kind, names in REMEMBERED.items() if isinstance(optimiser, kind))
+    return next(names for kind, names in REMEMBERED.items() if isinstance(optimizer, kind))
 
 
-def _rows(group: ParamGroup, settings: OptimiserSettings, rate: float) -> list[dict[str, Any]]:
+def _rows(group: ParamGroup, settings: OptimizerSettings, rate: float) -> list[dict[str, Any]]:
     """One or two rows: what is decayed (and adapted, in LARS), and what is not.
 
     The loop sets each row's rate from its `peak` at each step.
