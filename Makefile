@@ -23,7 +23,7 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-demo: $(READY)  ## pretrain on generated pictures and compare with a random backbone and raw pixels
+demo: $(READY)  ## pretrain on generated images and compare with a random backbone and raw pixels
 	@$(BIN)/iecl demo --out runs/demo --overwrite
 
 test: $(READY)  ## the default tests, two at a time

@@ -1,8 +1,8 @@
-"""Is the certificate of the block ever violated? 10,000 random blocks, states of training and pictures.
+"""Is the certificate of the block ever violated? 10,000 random blocks, states of training and images.
 
     python -m benchmarks.certificate
 
-A case is one picture under one block: weights of any size, one to three layers, none to four optimizer steps that
+A case is one image under one block: weights of any size, one to three layers, none to four optimizer steps that
 climb, either budget, with and without noise. Its exact Jacobian in float64 is compared with every bound. The control is
 a tied map with an activation that falls somewhere: there "no singular value below 1" is promised in vain.
 """
@@ -20,7 +20,7 @@ from iecl.counter import Stream, key, uniform
 from iecl.meters.jacobian import jacobian
 from iecl.saib.certified import CertifiedSAIB
 
-CASES, PICTURES = 10_000, 8
+CASES, IMAGES = 10_000, 8
 ROUNDING = 1e-10
 """A bound counts as violated when the exact value is beyond it by this share: float64 loses less on these sizes."""
 SHAPES = [(2, 1), (2, 2), (4, 1), (4, 2), (4, 4), (6, 2), (6, 3), (6, 6)]
@@ -31,7 +31,7 @@ def draws(seed: int, count: int) -> list[float]:
 
 
 def make(seed: int) -> tuple[CertifiedSAIB, Tensor, Stream | None]:
-    """A block in some state of training, pictures, and noise or none."""
+    """A block in some state of training, images, and noise or none."""
     shape, units, depth, scale, budget, kind, noisy, steps, size = draws(seed, 9)
     side, patch = SHAPES[int(shape * len(SHAPES))]
     torch.manual_seed(seed)
@@ -46,15 +46,15 @@ def make(seed: int) -> tuple[CertifiedSAIB, Tensor, Stream | None]:
     ).double()
     for weight in block.parameters():
         weight.data *= math.exp(3 * (size - 0.5))  # a factor of 0.22 to 4.5
-    x = math.exp(6 * (scale - 0.5)) * torch.randn(PICTURES, 3, side, side, dtype=torch.float64)
+    x = math.exp(6 * (scale - 0.5)) * torch.randn(IMAGES, 3, side, side, dtype=torch.float64)
     optimizer = torch.optim.Adam(block.parameters(), lr=0.1)
     block(x)
     for step in range(int(steps * 5)):
-        block(x, Stream(step, torch.arange(PICTURES))).diff(dim=-1).square().mean().neg().backward()
+        block(x, Stream(step, torch.arange(IMAGES))).diff(dim=-1).square().mean().neg().backward()
         optimizer.step()
         optimizer.zero_grad()
         block.after_step()
-    return block, x, Stream(seed, torch.arange(PICTURES)) if noisy < 0.5 else None
+    return block, x, Stream(seed, torch.arange(IMAGES)) if noisy < 0.5 else None
 
 
 def compared(block: CertifiedSAIB, x: Tensor, stream: Stream | None) -> dict[str, Tensor]:
@@ -80,7 +80,7 @@ def control(activation: object, blocks: int) -> dict[str, float]:
     smallest = []
     for seed in range(blocks):
         torch.manual_seed(seed)
-        weight, x = torch.randn(24, 3, 2, 2, dtype=torch.float64) / 3, 3 * torch.randn(PICTURES, 3, 4, 4).double()
+        weight, x = torch.randn(24, 3, 2, 2, dtype=torch.float64) / 3, 3 * torch.randn(IMAGES, 3, 4, 4).double()
 
         def tied(x: Tensor, weight: Tensor = weight) -> Tensor:
             return x + conv_transpose2d(activation(conv2d(x, weight, stride=2)), weight, stride=2)
@@ -97,7 +97,7 @@ def control(activation: object, blocks: int) -> dict[str, float]:
 def main(cases: int = CASES) -> None:
     torch.set_num_threads(1)
     began = time.perf_counter()
-    parts = [compared(*make(seed)) for seed in range(cases // PICTURES)]
+    parts = [compared(*make(seed)) for seed in range(cases // IMAGES)]
     margins = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     sharpness = margins.pop("sharpness")
     wrong = torch.stack([margin < -ROUNDING for margin in margins.values()]).any(0)

@@ -1,8 +1,8 @@
-"""What does one estimate of the block's entropy gain cost, beside one forward pass of ResNet-50 on the same pictures?
+"""What does one estimate of the block's entropy gain cost, beside one forward pass of ResNet-50 on the same images?
 
     python -m benchmarks.entropy_cost
 
-Pictures of 3×224×224, one thread, no gradient; estimate and forward pass in turn, so that a busy machine slows both.
+Images of 3×224×224, one thread, no gradient; estimate and forward pass in turn, so that a busy machine slows both.
 The estimate is the block's own (`block.entropy_gain`, 2 probes of 4 steps), and for comparison the one for any map.
 """
 
@@ -16,14 +16,14 @@ from iecl.benching.turns import summary
 from iecl.entropy import entropy_gain
 from iecl.saib.certified import CertifiedSAIB
 
-SIDE, PICTURES, REPEATS, PROBES, STEPS = 224, 4, 7, 2, 4
+SIDE, IMAGES, REPEATS, PROBES, STEPS = 224, 4, 7, 2, 4
 
 
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     block, encoder = CertifiedSAIB(image_size=SIDE, patch=16), resnet50().eval()
-    x = 5 * torch.nn.functional.avg_pool2d(torch.randn(PICTURES, 3, SIDE + 4, SIDE + 4), 5, 1)
+    x = 5 * torch.nn.functional.avg_pool2d(torch.randn(IMAGES, 3, SIDE + 4, SIDE + 4), 5, 1)
     block(x)
     block.eval()
     arms = {
@@ -44,7 +44,7 @@ def main() -> None:
         truncation = block.log_det(x, probes=PROBES, steps=STEPS).truncation.mean() / x[0].numel()
     forward = times.pop("ResNet-50, forward")
     content = {
-        "setting": f"{PICTURES} pictures of 3×{SIDE}×{SIDE}, patches of 16, {PROBES} probes of {STEPS} steps",
+        "setting": f"{IMAGES} images of 3×{SIDE}×{SIDE}, patches of 16, {PROBES} probes of {STEPS} steps",
         "unit": "time over that of a forward pass of ResNet-50 in the same round",
         "results": {name: summary([a / b for a, b in zip(own, forward, strict=True)]) for name, own in times.items()},
         "forward_seconds": summary(forward),

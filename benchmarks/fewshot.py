@@ -1,9 +1,9 @@
-"""Which penalty suits few labels? Accuracy by C on training pictures that were held out; no test picture is looked at.
+"""Which penalty suits few labels? Accuracy by C on training images that were held out; no test image is looked at.
 
     python -m benchmarks.fewshot FOLDER     # FOLDER as for benchmarks.cifar10
 
-On three data sets, with a backbone that was never trained and with one that was trained for a short time without
-labels. A fifth of the training pictures takes the place of the test pictures. One C serves all budgets, as in `iecl
+On three datasets, with a backbone that was never trained and with one that was trained for a short time without
+labels. A fifth of the training images takes the place of the test images. One C serves all budgets, as in `iecl
 evaluate fewshot`.
 """
 
@@ -32,7 +32,7 @@ EPOCHS = {"digits": 20, "shapes": 4}
 
 
 def training_features(target: str, data: str) -> Features:
-    """Features of the training pictures of a data set."""
+    """Features of the training images of a dataset."""
     model = load_model(target, backbone=BACKBONE if target == "random" else "", image_size=0)
     return Bench(model, target, data, ProgressLine(quiet=True)).train
 
@@ -60,8 +60,8 @@ def main(folder: str) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        pictures = str(part_of(Path(folder) / ".", Path(scratch) / "pictures", PER_CLASS))
-        for name, data in {"digits": "digits", "shapes": "shapes", "CIFAR-10": pictures}.items():
+        images = str(part_of(Path(folder) / ".", Path(scratch) / "images", PER_CLASS))
+        for name, data in {"digits": "digits", "shapes": "shapes", "CIFAR-10": images}.items():
             run = pretrain(
                 data, f"{scratch}/{name}", method="simclr", backbone=BACKBONE, epochs=EPOCHS.get(name, 4),
                 batch_size=128, quiet=True,
@@ -70,7 +70,7 @@ def main(folder: str) -> None:
                 found[f"{name}, {arm}"] = by_strength(training_features(target, data))
                 print(name, arm, found[f"{name}, {arm}"], flush=True)
     content = {"setting": f"{BACKBONE}, 3 draws for each budget", "found": found, "mean_by_C": best(found)}
-    write("fewshot", "which penalty suits few labels, on held-out training pictures?", content)
+    write("fewshot", "which penalty suits few labels, on held-out training images?", content)
     print(content["mean_by_C"])
 
 

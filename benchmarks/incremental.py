@@ -3,7 +3,7 @@
     python -m benchmarks.incremental FOLDER     # FOLDER as for benchmarks.cifar10
 
 Each cell trains the same host for the same steps on a part of CIFAR-10, inspects the run (`iecl inspect`) and measures
-kNN on the test pictures. The printed block learns from the entropy alone, as printed; the certified one against the
+kNN on the test images. The printed block learns from the entropy alone, as printed; the certified one against the
 loss, within its budget. `python -m benchmarks.incremental` without a folder draws the figure anew.
 """
 
@@ -90,7 +90,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> None:
 
 def main(data: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        whole = Path(scratch) / "pictures"
+        whole = Path(scratch) / "images"
         part_of(Path(data), whole / "train", PER_CLASS)
         (whole / "test").symlink_to((Path(data) / "test").absolute())
 

@@ -5,7 +5,7 @@ python -m benchmarks.linear RUN [DATA ...]
 RUN is a finished run: its backbone is measured. The modes are compared on a part of its own data, one whole probe of
 each in turn: features of the plain view, of four crops that are kept, and of new crops in each epoch. A sweep is
 compared with L-BFGS on features of each DATA (by default `digits` and the run's own), over several divisions of all
-pictures into train and test: a tenth of a point is less than one test picture of `digits`.
+images into train and test: a tenth of a point is less than one test image of `digits`.
 """
 
 import sys
@@ -37,21 +37,21 @@ DIVISIONS, LARGEST_TRAIN, LARGEST_TEST = 4, 2_000, 8_000
 
 
 def some(source: Source, count: int) -> Source:
-    """A fixed part of the pictures."""
+    """A fixed part of the images."""
     order = counter.permutation(counter.key(0, "benchmark/part"), len(source)).numpy()
     return ChosenSource(source, np.sort(order[:count]))
 
 
 def bench_of(run: str, data: str | None, train: int, test: int) -> Bench:
-    """A bench with a part of the pictures; they are opened, and nothing else is done yet."""
+    """A bench with a part of the images; they are opened, and nothing else is done yet."""
     made = Bench(load_model(run), run, data, ProgressLine(quiet=True), keep_decoded=True)
-    made.train_pictures = some(made.train_pictures, train)
-    made.test_pictures = some(made.test_pictures, test)
+    made.train_images = some(made.train_images, train)
+    made.test_images = some(made.test_images, test)
     return made
 
 
 def modes(run: str) -> dict[str, Any]:
-    """Time and accuracy of whole probes, the modes in turn; all begin with pictures in memory."""
+    """Time and accuracy of whole probes, the modes in turn; all begin with images in memory."""
     seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
     top1: dict[str, list[float]] = {mode: [] for mode in MODES}
     for seed in SEEDS:
@@ -104,7 +104,7 @@ def main(run: str, data: list[str]) -> None:
     found = {name.rpartition("/")[2] or "its own": divisions(run, name or None) for name in data or ["digits", ""]}
     gaps = {name: [100 * (row["sweep"] - row["optimum"]) for row in rows] for name, rows in found.items()}
     results = {f"sweep minus optimum in points, {name}": summary(values) for name, values in gaps.items()}
-    sizes = f"{TRAIN} train and {TEST} test pictures"
+    sizes = f"{TRAIN} train and {TEST} test images"
     content = {
         "setting": f"{load_model(run).name}; the modes: {sizes}, 200 epochs, features included",
         "results": results | modes(run),

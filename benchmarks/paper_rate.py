@@ -2,7 +2,7 @@
 
     python -m benchmarks.paper_rate benchmarks/results/paper_rate/cpu.json
 
-Small on purpose: generated pictures, a narrow ResNet, two epochs. It answers "does it train at all", not "how well".
+Small on purpose: generated images, a narrow ResNet, two epochs. It answers "does it train at all", not "how well".
 """
 
 import json
@@ -58,7 +58,7 @@ def main(out: Path) -> None:
 
 
 def measure(rate: float) -> dict[str, Any]:
-    """One run: its verdict, every row that it recorded, and its kNN accuracy on test pictures."""
+    """One run: its verdict, every row that it recorded, and its kNN accuracy on test images."""
     arm: dict[str, Any] = {"rate": rate, "seed": SEED, "stopped": ""}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"

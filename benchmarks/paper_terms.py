@@ -2,7 +2,7 @@
 
     python -m benchmarks.paper_terms
 
-Small on purpose: generated pictures, a narrow ResNet, two epochs. It answers "does it train at all", not "how well".
+Small on purpose: generated images, a narrow ResNet, two epochs. It answers "does it train at all", not "how well".
 """
 
 import tempfile

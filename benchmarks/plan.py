@@ -1,4 +1,4 @@
-"""How far is what `iecl plan` foretells from what a run takes? Three methods, each foretold and then trained.
+"""How far is what `iecl plan` predicts from what a run takes? Three methods, each predicted and then trained.
 
     python -m benchmarks.plan
 
@@ -18,21 +18,21 @@ BAR = 0.25
 
 
 def row_of(method: str, scratch: str) -> dict[str, Any]:
-    """What was foretold of one run, what it took, and the quotient of both."""
+    """What was predicted of one run, what it took, and the quotient of both."""
     words = ["--data", DATA, "--method", method, "--backbone", BACKBONE, "--epochs", str(EPOCHS), "--quiet"]
     words += ["--batch-size", str(BATCH), "--out", f"{scratch}/{method}"]
-    foretold = iecl("plan", *words)
+    predicted = iecl("plan", *words)
     real = iecl("pretrain", *words)["summary"]["plan"]
     time, memory = real["seconds"], real["memory_megabytes"]
     return {
         "arm": method,
-        "seconds_foretold": time["foretold"],
+        "seconds_foretold": time["predicted"],
         "seconds_real": time["real"],
-        "seconds_ratio": round(time["foretold"] / time["real"], 3),
-        "megabytes_foretold": memory["foretold"],
+        "seconds_ratio": round(time["predicted"] / time["real"], 3),
+        "megabytes_foretold": memory["predicted"],
         "megabytes_real": memory["real"],
-        "megabytes_ratio": round(memory["foretold"] / memory["real"], 3),
-        "batches_tried": str([row["batch"] for row in foretold["measured"]["rows"]]),
+        "megabytes_ratio": round(memory["predicted"] / memory["real"], 3),
+        "batches_tried": str([row["batch"] for row in predicted["measured"]["rows"]]),
     }
 
 
@@ -48,7 +48,7 @@ def main() -> None:
         "is_within_bar": worst <= BAR,
         "rows": rows,
     }
-    write("plan", "how far is what iecl plan foretells from what a run takes?", content)
+    write("plan", "how far is what iecl plan predicts from what a run takes?", content)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     python -m benchmarks.preservation
 
-A small ResNet on pictures of 3×16×16. Each penalty alone is descended for 60 steps of Adam; spectral norm is put on.
+A small ResNet on images of 3×16×16. Each penalty alone is descended for 60 steps of Adam; spectral norm is put on.
 Batch norm then adapts its statistics to fixed batches, and the log pseudo-determinant of the Jacobian is measured in
 evaluation mode: nats for each direction that survives, and how many do. The cost is the penalty with its gradient over
-a training step (forward and backward) of 64 pictures of 32×32, in turn.
+a training step (forward and backward) of 64 images of 32×32, in turn.
 """
 
 import time
@@ -19,13 +19,13 @@ from benchmarks.result import write
 from iecl.backbones.making import make_backbone
 from iecl.entropy import log_volume
 from iecl.objective.wrapper import PENALTIES
-from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalise_convolutions
+from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalize_convolutions
 
 BACKBONE, SIDE, SEEDS, STEPS = "resnet10-w16", 16, 3, 60
 ARMS = ("none", "spectral-norm, kernel", "spectral-norm, operator", *PENALTIES)
 
 
-def pictures(count: int, side: int, seed: int) -> Tensor:
+def images(count: int, side: int, seed: int) -> Tensor:
     noise = torch.randn(count, 3, side + 2, side + 2, generator=torch.Generator().manual_seed(seed))
     return 3 * torch.nn.functional.avg_pool2d(noise, 3, 1)
 
@@ -37,7 +37,7 @@ def kernels(encoder: nn.Module) -> list[Tensor]:
 def constrain(encoder: nn.Module, arm: str) -> Callable[[], Tensor]:
     """Put the constraint on; returns what a step has to compute for it."""
     if arm.startswith("spectral-norm"):
-        normalise_convolutions(encoder, input_sizes(encoder, SIDE) if arm.endswith("operator") else None)
+        normalize_convolutions(encoder, input_sizes(encoder, SIDE) if arm.endswith("operator") else None)
         return lambda: torch.zeros(())
     if arm == "none":
         return lambda: torch.zeros(())
@@ -58,14 +58,14 @@ def adapt(encoder: nn.Module) -> None:
     encoder.train()
     with torch.no_grad():
         for seed in range(40):
-            encoder(pictures(32, SIDE, seed))
+            encoder(images(32, SIDE, seed))
     encoder.eval()
 
 
 def cost(encoder: nn.Module, penalty: Callable[[], Tensor]) -> float:
     """Median over repeats of penalty and its gradient (and the power iteration) over a training step."""
     encoder.train()
-    x, ratios = pictures(64, 32, 0), []
+    x, ratios = images(64, 32, 0), []
     for _ in range(5):
         began = time.perf_counter()
         encoder(x).square().mean().backward()
@@ -82,9 +82,9 @@ def measured(arm: str, seed: int) -> dict[str, float]:
     encoder = make_backbone(BACKBONE, seed)
     adapt(encoder)
     penalty = constrain(encoder, arm)
-    stale = log_volume(encoder.eval(), pictures(4, SIDE, 99))
+    stale = log_volume(encoder.eval(), images(4, SIDE, 99))
     adapt(encoder)
-    found = log_volume(encoder, pictures(4, SIDE, 99))
+    found = log_volume(encoder, images(4, SIDE, 99))
     return {
         "log_volume_per_direction": float((found.value / found.rank).mean()),
         "directions": float(found.rank.mean()),

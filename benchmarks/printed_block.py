@@ -2,9 +2,9 @@
 
     python -m benchmarks.printed_block
 
-Batch form, three convolutions, batch norm and SiLU as in the `paper` preset, on smooth random pictures of 3×8×8 in
+Batch form, three convolutions, batch norm and SiLU as in the `paper` preset, on smooth random images of 3×8×8 in
 patches of 4, float64. The batch is one point, since the block mixes its images. The image-level skip alone is the case
-that the paper's proof speaks of; with all three skips a picture is doubled before anything is learnt.
+that the paper's proof speaks of; with all three skips an image is doubled before anything is learned.
 """
 
 import torch

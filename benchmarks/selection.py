@@ -62,11 +62,11 @@ def judged(epochs: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]
 
 def main(data: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        pictures = part_of(Path(data), Path(scratch) / "pictures", PER_CLASS)
+        images = part_of(Path(data), Path(scratch) / "images", PER_CLASS)
 
         def cell(arm: str, seed: int) -> dict[str, Any]:
             out = f"{scratch}/{list(ARMS).index(arm)}-{seed}"
-            words = ["--data", str(pictures), "--backbone", BACKBONE, "--epochs", str(EPOCHS), "--seed", str(seed)]
+            words = ["--data", str(images), "--backbone", BACKBONE, "--epochs", str(EPOCHS), "--seed", str(seed)]
             row = pretrained(out, [*words, "--batch-size", str(BATCH), *ARMS[arm]])
             if "stopped" in row:
                 return row

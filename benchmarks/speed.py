@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed FOLDER     # FOLDER as for benchmarks.cifar10; on a machine with nothing else to do
 
-The arms are those of `benchmarks.cifar10`, each with all threads of the machine, on the first pictures of each class.
+The arms are those of `benchmarks.cifar10`, each with all threads of the machine, on the first images of each class.
 """
 
 import sys
@@ -19,19 +19,19 @@ PER_CLASS, EPOCHS, BATCH, REPEATS = 205, 3, 256, 3
 
 
 def part_of(data: Path, folder: Path, per_class: int = PER_CLASS) -> Path:
-    """A folder with links to the first pictures of each class."""
+    """A folder with links to the first images of each class."""
     for label in sorted((data / "train").iterdir()):
         (folder / label.name).mkdir(parents=True)
-        for picture in sorted(label.iterdir())[:per_class]:
-            (folder / label.name / picture.name).symlink_to(picture.absolute())
+        for image in sorted(label.iterdir())[:per_class]:
+            (folder / label.name / image.name).symlink_to(image.absolute())
     return folder
 
 
 def main(data: str) -> None:
     found: dict[str, list[float]] = {arm: [] for arm in ARMS}
     with tempfile.TemporaryDirectory() as scratch:
-        pictures = part_of(Path(data), Path(scratch) / "pictures")
-        common = ["--data", str(pictures), "--backbone", BACKBONE, "--epochs", str(EPOCHS), "--quiet"]
+        images = part_of(Path(data), Path(scratch) / "images")
+        common = ["--data", str(images), "--backbone", BACKBONE, "--epochs", str(EPOCHS), "--quiet"]
         common += ["--batch-size", str(BATCH), "--set", "training.loggers=[]", "--set", "training.online_eval_epochs=0"]
         for repeat in range(REPEATS):
             for number, (arm, words) in enumerate(ARMS.items()):
@@ -39,7 +39,7 @@ def main(data: str) -> None:
                 made = iecl("pretrain", "--out", out, *common, *words, threads=0)
                 found[arm].append(made["summary"]["images_per_second"])
     content = {
-        "setting": f"CIFAR-10 pictures, {BACKBONE}, batch {BATCH}, arms in turn",
+        "setting": f"CIFAR-10 images, {BACKBONE}, batch {BATCH}, arms in turn",
         "unit": "images a second",
         "results": {arm: summary(values) for arm, values in found.items()},
     }

@@ -34,9 +34,11 @@ BATCH, BACKBONE, ROUNDS, SAVES, WARM = 128, "resnet10-w16", 30, 7, 3
 
 
 def make_loop(folder: Path, source: object = None) -> Loop:
-    """A run of the default method on generated pictures, at its first step."""
-    flags = {"data": {"name": "shapes"}, "backbone": {"name": BACKBONE}, "training": {"batch": BATCH}}
-    plan = make_plan(flags=flags, sets=["training.loggers=[]", "training.log_steps=1000000", "training.online_eval_epochs=0"])
+    """A run of the default method on generated images, at its first step."""
+    flags = {"data": {"name": "shapes"}, "backbone": {"name": BACKBONE}, "training": {"batch_size": BATCH}}
+    plan = make_plan(
+        flags=flags, sets=["training.loggers=[]", "training.log_steps=1000000", "training.online_eval_epochs=0"]
+    )
     plan = with_data(plan, resolve_data(plan.data))
     source = source or open_source(plan.data, "pretrain")
     return Loop(make_fabric(plan.training, folder), plan, RunDirectory.fresh(folder), ProgressLine(quiet=True), source)

@@ -114,7 +114,7 @@ def lists_page() -> str:
     for title, entries in (("Methods", METHODS), ("Backbones", BACKBONES)):
         parts.append(f"## {title}\n\n" + table(["name", "what"], [[f"`{n}`", e.summary] for n, e in entries.items()]))
     heads = ["name", "what", "classes", "train", "test", "view", "canvas", "origin"]
-    parts.append("## Data sets\n\n" + table(heads, named))
+    parts.append("## Datasets\n\n" + table(heads, named))
     parts.append("## Recipes\n\n" + table(["name", "what"], [[f"`{n}`", line] for n, line in list_recipes().items()]))
     for title, entries in (
         ("Evaluations", EVALUATIONS),
@@ -244,7 +244,7 @@ def paper_rate_table() -> str:
         for name, words, digits in READINGS
     ]
     rows.append(["online kNN", "", *(f"{100 * end['knn']:.1f} %" for end in ends)])
-    rows.append(["kNN of test pictures", f"{100 * found['knn_of_random_backbone']:.1f} % (untrained)"])
+    rows.append(["kNN of test images", f"{100 * found['knn_of_random_backbone']:.1f} % (untrained)"])
     rows[-1] += [f"{100 * arm['knn_test']:.1f} %" if "knn_test" in arm else "" for arm in arms]
     rows.append(["verdict of the run", "", *(arm["verdict"] for arm in arms)])
     head = ["", "first step of both", *(f"rate {arm['rate']:g}, step {arm['steps']}" for arm in arms)]

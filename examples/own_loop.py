@@ -2,8 +2,8 @@
 
     python examples/own_loop.py
 
-2,000 generated pictures, crops as the only augmentation, three epochs, no download. It prints the kNN accuracy (each
-picture left out of its own vote) before and after; labels are used for that number only.
+2,000 generated images, crops as the only augmentation, three epochs, no download. It prints the kNN accuracy (each
+image left out of its own vote) before and after; labels are used for that number only.
 """
 
 import torch
@@ -17,7 +17,7 @@ from iecl.data.opening import open_source
 from iecl.data.settings import DataSettings
 from iecl.estimators.coding_rate import coding_rate
 from iecl.losses.nt_xent import nt_xent
-from iecl.meters.embedding import neighbour_accuracy
+from iecl.meters.embedding import neighbor_accuracy
 from iecl.parts.mlp import mlp
 from iecl.views.making import make_plain, make_views
 from iecl.views.policies import POLICIES, ViewPlan
@@ -40,7 +40,7 @@ def main() -> None:
         with torch.no_grad():
             features = backbone(make_plain(source.images, torch.full((len(source), 2), 32), **LOOK, share=1.0))
         backbone.train()
-        return neighbour_accuracy(features, torch.from_numpy(source.labels)).item()
+        return neighbor_accuracy(features, torch.from_numpy(source.labels)).item()
 
     before = accuracy()
     for epoch in range(EPOCHS):

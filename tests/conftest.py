@@ -1,4 +1,4 @@
-"""Shared by all tests: tiny pictures, tiny runs, one torch thread."""
+"""Shared by all tests: tiny images, tiny runs, one torch thread."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from made_pictures import TINY, make_pictures
+from made_images import TINY, make_images
 
 # Two test processes share two cores; torch's own threads would fight over them.
 torch.set_num_threads(1)
@@ -14,14 +14,14 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep generated data sets of the tests out of the user's cache, and share them between test processes."""
+    """Keep generated datasets of the tests out of the user's cache, and share them between test processes."""
     os.environ.setdefault("IECL_CACHE", str(tmp_path_factory.getbasetemp().parent / "iecl-cache"))
 
 
 @pytest.fixture
-def picture_folder(tmp_path: Path) -> Path:
-    """Forty pictures of 16×16 in two class folders: reddish and bluish noise."""
-    return make_pictures(tmp_path)
+def image_folder(tmp_path: Path) -> Path:
+    """Forty images of 16×16 in two class folders: reddish and bluish noise."""
+    return make_images(tmp_path)
 
 
 @pytest.fixture

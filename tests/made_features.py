@@ -1,4 +1,4 @@
-"""Features without pictures: clouds whose classes can be told apart more or less well."""
+"""Features without images: clouds whose classes can be told apart more or less well."""
 
 import torch
 
@@ -6,11 +6,11 @@ from iecl.evaluation.features import Features
 
 
 def clouds(count: int, seed: int, spread: float, classes: int = 5, width: int = 16) -> Features:
-    """Gaussian clouds around centres that are the same for every seed."""
+    """Gaussian clouds around centers that are the same for every seed."""
     made = torch.Generator().manual_seed(seed)
-    centres = torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
+    centers = torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
     labels = torch.randint(classes, (count,), generator=made)
-    return Features(centres[labels] + spread * torch.randn(count, width, generator=made), labels, torch.arange(count))
+    return Features(centers[labels] + spread * torch.randn(count, width, generator=made), labels, torch.arange(count))
 
 
 def skewed(count: int, seed: int, spread: float = 2.0, classes: int = 10, width: int = 32) -> Features:

@@ -16,7 +16,7 @@ MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.2, 0.3]
 
 
 class MadeRun:
-    """A run on 16 px pictures, and its method."""
+    """A run on 16 px images, and its method."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class MadeRun:
         self.directory = RunDirectory.fresh(path)
         self.plan: Plan = plan_from_values(
             {
-                "method": {"name": method, "hidden": 8, "out": 4, "queue": 8},
-                "data": {"name": data, "image_size": 16, "canvas": 16, "mean": MEAN, "std": STD, "workers": 0},
+                "method": {"name": method, "hidden_dim": 8, "out_dim": 4, "queue_size": 8},
+                "data": {"name": data, "image_size": 16, "decode_size": 16, "mean": MEAN, "std": STD, "num_workers": 0},
                 "views": {"policy": "simclr-small"},
                 "backbone": {"name": backbone},
                 "saib": {"form": "none"},
                 "objective": {"encoder": encoder},
-                "training": {"batch": 4},
+                "training": {"batch_size": 4},
             }
         )
         write_atomically(self.directory.settings, self.plan.to_toml("made for a test"))

@@ -1,4 +1,4 @@
-"""Tiny folders in the layout of PASCAL VOC: coloured rectangles with their boxes and masks."""
+"""Tiny folders in the layout of PASCAL VOC: colored rectangles with their boxes and masks."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from iecl.evaluation.model import LoadedModel
 
 Object = tuple[str, tuple[float, float, float, float]]
 """Class, and box as VOC has it: 1-based, inclusive."""
-COLOURS = {"aeroplane": (220, 40, 40), "bicycle": (40, 200, 40), "bird": (40, 40, 220)}
+COLORS = {"aeroplane": (220, 40, 40), "bicycle": (40, 200, 40), "bird": (40, 40, 220)}
 
 
 class MadeVoc:
@@ -49,14 +49,14 @@ class MadeVoc:
         difficult: Sequence[int] = (),
         seed: int = 0,
     ) -> None:
-        """A picture of this (width, height) with rectangles on noise, and all that is known of it."""
+        """An image of this (width, height) with rectangles on noise, and all that is known of it."""
         width, height = size
         pixels = np.random.default_rng(seed).integers(90, 140, (height, width, 3), dtype=np.uint8)
         numbers = np.zeros((height, width), np.uint8)
         rows = []
         for number, (kind, (left, top, right, bottom)) in enumerate(objects):
             inside = (slice(max(0, int(top) - 1), int(bottom)), slice(max(0, int(left) - 1), int(right)))
-            pixels[inside] = COLOURS.get(kind, (250, 250, 250))
+            pixels[inside] = COLORS.get(kind, (250, 250, 250))
             numbers[inside] = CLASSES.index(kind) + 1 if kind in CLASSES else 0
             rows.append(
                 f"<object><name>{kind}</name><difficult>{int(number in difficult)}</difficult>"
@@ -72,10 +72,10 @@ class MadeVoc:
 
 
 def made_voc(parent: Path, count: int = 4, size: tuple[int, int] = (64, 48)) -> MadeVoc:
-    """Pictures p0, p1, ... with one or two objects of three classes; all are in `train`, the first two in `val`."""
+    """Images p0, p1, ... with one or two objects of three classes; all are in `train`, the first two in `val`."""
     voc = MadeVoc(parent)
     for number in range(count):
-        first, second = list(COLOURS)[number % 3], list(COLOURS)[(number + 1) % 3]
+        first, second = list(COLORS)[number % 3], list(COLORS)[(number + 1) % 3]
         left, top = 3 + 5 * (number % 3), 4 + 4 * (number % 2)
         objects: list[Object] = [(first, (left, top, left + 19, top + 23))]
         if number % 2:

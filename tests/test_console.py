@@ -65,7 +65,7 @@ def test_log_lines_and_progress_are_one_line_each(capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err
     assert FORBIDDEN.search(said) is None
     assert len(said.splitlines()) == 2
-    assert ":cat:" in said  # a name is not a picture of a cat
+    assert ":cat:" in said  # a name is not an image of a cat
 
 
 def test_the_log_of_a_run_and_its_list_of_skipped_files_have_one_line_for_each_entry(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from iecl.runs.weights import fingerprint
 from iecl.settings import read_toml
 from iecl.training.plan import plan_from_values
 
-SMALL = {"method": {"hidden": 16, "out": 8}}
+SMALL = {"method": {"hidden_dim": 16, "out_dim": 8}}
 RUN = {"backbone": "resnet10-w16", "batch_size": 8, "settings": SMALL, "quiet": True}
 
 
@@ -29,17 +29,17 @@ def rates(run: Path) -> dict[int, float]:
 
 
 @pytest.fixture
-def short(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> Path:
+def short(image_folder: Path, tmp_path: Path, tiny: list[str]) -> Path:
     """A finished run of two epochs of five steps."""
-    return iecl.pretrain(picture_folder, tmp_path / "short", epochs=2, sets=tiny, **RUN).path
+    return iecl.pretrain(image_folder, tmp_path / "short", epochs=2, sets=tiny, **RUN).path
 
 
 def test_an_extended_run_follows_the_longer_schedule_from_where_it_stood(
-    short: Path, picture_folder: Path, tmp_path: Path, tiny: list[str], caplog: pytest.LogCaptureFixture
+    short: Path, image_folder: Path, tmp_path: Path, tiny: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = {file: file.read_bytes() for file in short.rglob("*") if file.is_file()}
     made = iecl.extend(short, 4)
-    whole = iecl.pretrain(picture_folder, tmp_path / "whole", epochs=4, sets=tiny, **RUN)
+    whole = iecl.pretrain(image_folder, tmp_path / "whole", epochs=4, sets=tiny, **RUN)
     assert made.path == tmp_path / "short-4-epochs"
     assert made.summary["steps"] == 20
     assert {file: file.read_bytes() for file in short.rglob("*") if file.is_file()} == before
@@ -74,13 +74,13 @@ def test_a_run_cannot_be_extended_to_what_it_has_done(short: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("kind", ["run", "file"])
 def test_a_new_run_starts_from_the_weights_of_another(
-    kind: str, short: Path, picture_folder: Path, tmp_path: Path, tiny: list[str], caplog: pytest.LogCaptureFixture
+    kind: str, short: Path, image_folder: Path, tmp_path: Path, tiny: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = short if kind == "run" else short / "weights.safetensors"
     still = [*tiny, "optimizer.lr=1e-30", "optimizer.weight_decay=0"]  # the first weights stay, and can be read
     options = RUN | {"quiet": False, "backbone": ""}
     made = iecl.pretrain(
-        picture_folder, tmp_path / "new", method="byol", epochs=1, sets=still, start_from=source, **options
+        image_folder, tmp_path / "new", method="byol", epochs=1, sets=still, start_from=source, **options
     )
     proof = load_model(short).proof
     (line,) = (record.getMessage() for record in caplog.records if "starting from" in record.getMessage())
@@ -98,7 +98,7 @@ def test_a_new_run_starts_from_the_weights_of_another(
     assert fingerprint(begun) in proof
 
 
-def test_a_resumed_run_notes_it(short: Path, picture_folder: Path) -> None:
+def test_a_resumed_run_notes_it(short: Path, image_folder: Path) -> None:
     (short / "summary.json").unlink()
     iecl.pretrain(out=short, resume=True, quiet=True)
     assert [row["kind"] for row in history(short)] == ["start", "resume"]
@@ -112,7 +112,7 @@ def test_speed_and_forecast_of_a_resumed_run_count_its_own_steps(short: Path, ca
     (short / "plan.json").write_text(json.dumps(forecast))
     with caplog.at_level(logging.INFO):
         run = iecl.pretrain(out=short, resume=True)
-    assert run.summary["plan"]["seconds"]["foretold"] == 50.0
+    assert run.summary["plan"]["seconds"]["predicted"] == 50.0
     assert (run.summary["steps"], run.summary["steps_before"]) == (10, 5)
     assert any(record.getMessage().startswith("5 steps in") for record in caplog.records)
 
@@ -122,7 +122,7 @@ def test_resuming_and_starting_from_weights_exclude_each_other(short: Path) -> N
         iecl.pretrain(out=short, resume=True, start_from=short)
 
 
-def test_weights_of_another_backbone_are_refused(short: Path, picture_folder: Path, tmp_path: Path) -> None:
+def test_weights_of_another_backbone_are_refused(short: Path, image_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds a resnet10-w16, its weights do not fit resnet10-w32 \(--backbone\)"):
-        iecl.pretrain(picture_folder, tmp_path / "new", **(RUN | {"backbone": "resnet10-w32"}), start_from=short)
+        iecl.pretrain(image_folder, tmp_path / "new", **(RUN | {"backbone": "resnet10-w32"}), start_from=short)
     assert not (tmp_path / "new").exists()

@@ -40,7 +40,7 @@ def test_uniform_numbers_fill_the_unit_interval_evenly() -> None:
     assert drawn.max() < 1
 
 
-def test_neighbouring_positions_and_columns_are_uncorrelated() -> None:
+def test_neighboring_positions_and_columns_are_uncorrelated() -> None:
     drawn = counter.uniform(counter.key(0, "x"), POSITIONS, 2)
     pairs = torch.stack([drawn[:-1, 0], drawn[1:, 0], drawn[:-1, 1]])
     off_diagonal = torch.corrcoef(pairs) - torch.eye(3)

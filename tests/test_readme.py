@@ -1,4 +1,4 @@
-"""What README.md, the guide to own loops and the page on entropy show is run here, on forty tiny pictures.
+"""What README.md, the guide to own loops and the page on entropy show is run here, on forty tiny images.
 
 Run: every line of the block under "The command", and every Python block of the three files, in order. Not run: the two
 lines under "Start", which make an environment and train for minutes.
@@ -27,10 +27,10 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def beside_photos(picture_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def beside_photos(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder that holds `photos/`, as the reader's does."""
-    picture_folder.rename(picture_folder.with_name("photos"))
-    monkeypatch.chdir(picture_folder.parent)
+    image_folder.rename(image_folder.with_name("photos"))
+    monkeypatch.chdir(image_folder.parent)
 
 
 def run_all(snippets: list[str]) -> dict[str, Any]:

@@ -30,7 +30,13 @@ from iecl.training import running  # noqa: F401  # imported once, before the pro
 
 OLDER, LAST, STEPS = 4, 6, 8
 """Steps of the two checkpoints, and of the whole run."""
-SETS = ["data.image_size=16", "data.num_workers=0", "training.loggers=[]", "training.log_steps=1", "training.online_eval_epochs=0"]
+SETS = [
+    "data.image_size=16",
+    "data.num_workers=0",
+    "training.loggers=[]",
+    "training.log_steps=1",
+    "training.online_eval_epochs=0",
+]
 SETS += ["training.precision=32-true", "method.hidden_dim=16", "method.out_dim=8"]
 Tally = tuple[int, int, int]
 """Tried, survived, lost."""

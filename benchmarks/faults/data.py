@@ -62,7 +62,7 @@ def truncated_while_used(times: int = 8) -> Outcome:
 
 
 def overwritten_while_used(times: int = 20) -> Outcome:
-    """Bytes of a packed file exchanged in place after every picture was found good; the size stays."""
+    """Bytes of a packed file exchanged in place after every image was found good; the size stays."""
 
     def one(number: int, scratch: Path) -> bool:
         packed = _packed(scratch)
@@ -77,7 +77,7 @@ def overwritten_while_used(times: int = 20) -> Outcome:
 
 
 def shuffled_words(times: int = 100) -> Outcome:
-    """Words of one picture of a packed file in another order, or two of them exchanged, before it is opened."""
+    """Words of one image of a packed file in another order, or two of them exchanged, before it is opened."""
 
     def one(number: int, scratch: Path) -> bool:
         packed, made = _packed(scratch), np.random.default_rng(number)
@@ -155,10 +155,13 @@ def unreadable_majority() -> Outcome:
     ways = [{"resident_megabytes": 4096, "workers": 0}, *({"resident_megabytes": 0, "workers": n} for n in (0, 2))]
 
     def one(number: int, scratch: Path) -> bool:
-        data = _pictures(scratch)
+        data = _images(scratch)
         for bad in range(9 * COUNT):
             (data / f"bad{bad:04d}.png").write_bytes(b"no image" * (bad % 2))
-        settings = {"data": {**ways[number], "image_size": SIDE, "canvas": SIDE}, "training": {"look_epochs": 0}}
+        settings = {
+            "data": {**ways[number], "image_size": SIDE, "decode_size": SIDE},
+            "training": {"online_eval_epochs": 0},
+        }
         how = {"method": "simclr", "backbone": BACKBONE, "epochs": 1, "batch_size": 8, "settings": settings}
         stopped = _raises(TrainingError, lambda: iecl.pretrain(data, scratch / "run", quiet=True, **how))
         return stopped and (scratch / "run/skipped.txt").is_file()
@@ -170,7 +173,7 @@ def vanishing_folder(times: int = 6) -> Outcome:
     """A data folder that is renamed away while an epoch is read: one error, and no file is called bad."""
 
     def one(number: int, scratch: Path) -> bool:
-        data, bad = _pictures(scratch), list[str]()
+        data, bad = _images(scratch), list[str]()
         settings = DataSettings(name=str(data), resident_megabytes=0, workers=2 * (number % 2), image_size=SIDE)
         loader = Loader(open_source(settings), batch=4, seed=number, workers=settings.workers, on_bad=_noting(bad))
         batches = loader.epoch(0)
@@ -223,7 +226,7 @@ def _settings(path: Path) -> DataSettings:
     return DataSettings(name=str(path), workers=0)
 
 
-def _pictures(scratch: Path) -> Path:
+def _images(scratch: Path) -> Path:
     """A folder of noise in two classes."""
     made = np.random.default_rng(0)
     for number in range(COUNT):
@@ -234,7 +237,7 @@ def _pictures(scratch: Path) -> Path:
 
 
 def _packed(scratch: Path) -> Path:
-    iecl.pack(_pictures(scratch), scratch / "packed", side=SIDE, sets=["data.num_workers=0"])
+    iecl.pack(_images(scratch), scratch / "packed", side=SIDE, sets=["data.num_workers=0"])
     return scratch / "packed"
 
 

@@ -95,7 +95,13 @@ def _deadline() -> Iterator[None]:
 
 def make_run(folder: Path) -> Path:
     """A small finished run with one result, as the commands leave it."""
-    words = ["data.image_size=16", "method.hidden_dim=8", "method.out_dim=4", "method.queue_size=8", "data.num_workers=0"]
+    words = [
+        "data.image_size=16",
+        "method.hidden_dim=8",
+        "method.out_dim=4",
+        "method.queue_size=8",
+        "data.num_workers=0",
+    ]
     words += ["training.loggers=[]", "training.log_steps=1", "optimizer.warmup_epochs=1.0", "training.accelerator=cpu"]
     run = api.pretrain(
         _images(folder / "images"),
@@ -136,7 +142,7 @@ def without_work() -> Iterator[None]:
     with (
         patch("iecl.training.running.start", _ended),
         patch("iecl.evaluation.running.measure", measured),
-        patch("iecl.training.planning.foretell", side_effect=_no_forecast),
+        patch("iecl.training.planning.predict", side_effect=_no_forecast),
     ):
         yield
 
@@ -420,10 +426,10 @@ def _injections(run: Path, scratch: Path) -> Iterator[list[str]]:
     shutil.copytree(run, folder)
     yield from commands(folder, scratch / f"out {HOSTILE}").values()
     yield ["compare", str(folder), str(run)]
-    pictures = scratch / f"images {HOSTILE}"
-    shutil.copytree(run.parent / "images", pictures)
-    yield ["pretrain", "--data", str(pictures), "--out", str(scratch / HOSTILE / "made"), "--set", "data.image_size=16"]
-    yield ["pretrain", "--data", str(pictures), "--set", "data.image_size=9999"]
+    images = scratch / f"images {HOSTILE}"
+    shutil.copytree(run.parent / "images", images)
+    yield ["pretrain", "--data", str(images), "--out", str(scratch / HOSTILE / "made"), "--set", "data.image_size=16"]
+    yield ["pretrain", "--data", str(images), "--set", "data.image_size=9999"]
     hostile = HOSTILE.encode("utf-8", "surrogatepass")
     for name, content in _hostile_contents(run):
         copy = scratch / "copy"

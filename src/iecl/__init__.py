@@ -1,4 +1,4 @@
-"""iecl: turn a folder of unlabelled images into a vision backbone, and measure how good it is.
+"""iecl: turn a folder of unlabeled images into a vision backbone, and measure how good it is.
 
 Names are loaded on first use, so that importing the package costs nothing.
 """

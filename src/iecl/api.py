@@ -90,7 +90,7 @@ def pretrain(
         batch_size: images in a loss, over all processes.
         seed: decides every random draw.
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
-        settings: further settings by section, as in `{"optimizer": {"rate": 1e-3}}`.
+        settings: further settings by section, as in `{"optimizer": {"lr": 1e-3}}`.
         sets: the same as text, as in `["optimizer.lr=1e-3"]`.
         start_from: a run or a file of weights that the backbone begins with; everything else begins afresh.
         layout: how a file from elsewhere names its tensors, where that is not clear.
@@ -149,7 +149,7 @@ def plan(
     seconds: float = 20.0,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """Try a few training steps and foretell what a run will take: memory by batch size, time, disk.
+    """Try a few training steps and predict what a run will take: memory by batch size, time, disk.
 
     Args:
         data: this and all that follows down to `sets`: as for `pretrain`.
@@ -161,7 +161,7 @@ def plan(
         settings: further settings by section.
         sets: the same as text.
         out: the run directory of a run to come: it keeps the forecast, and the run ends by comparing it with the truth.
-        seconds: how long to try; starting torch and opening pictures come on top.
+        seconds: how long to try; starting torch and opening images come on top.
         quiet: show no progress.
     """
     from iecl.data.resolve import resolve_data
@@ -169,13 +169,13 @@ def plan(
     from iecl.runs.directory import write_json
     from iecl.settings import merge
     from iecl.training.plan import make_plan, with_data
-    from iecl.training.planning import foretell
+    from iecl.training.planning import predict
 
     given = merge(_flags(data, backbone, epochs, batch_size), settings or {})
     resolved = make_plan(method=method, recipe=recipe, flags=given, sets=sets)
     with claim(out) if out else nullcontext() as claimed:  # what it refuses, it refuses before any work is done
         resolved = with_data(resolved, resolve_data(resolved.data))
-        made = foretell(resolved, seconds, quiet=quiet)
+        made = predict(resolved, seconds, quiet=quiet)
         if claimed is None:
             return made
         write_json(claimed.run.plan, made)
@@ -205,7 +205,7 @@ def load(path: str | Path) -> Run:
 
 
 def evaluate(name: str, model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a run or a file of weights with the protocol `name` (see `iecl evaluate --help`) on labelled images."""
+    """Measure a run or a file of weights with the protocol `name` (see `iecl evaluate --help`) on labeled images."""
     from iecl.evaluation.running import evaluate as measure
 
     return measure(name, model, data, **options)
@@ -245,7 +245,7 @@ def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", **opt
 
 
 def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
-    """Follow entropy from pictures through block and encoder to embeddings: see `iecl.inspecting.report.inspect`."""
+    """Follow entropy from images through block and encoder to embeddings: see `iecl.inspecting.report.inspect`."""
     from iecl.inspecting.report import inspect as look
 
     return look(model, data, **options)
@@ -271,7 +271,7 @@ def replay(run: str | Path, step: int, *, quiet: bool = True) -> dict[str, Any]:
 def views(
     run: str | Path, step: int, out: str | Path, *, index: int | None = None, row: int | None = None
 ) -> dict[str, Any]:
-    """Draw the views of one training image again, exactly, and write them beside it as a picture.
+    """Draw the views of one training image again, exactly, and write them beside it as an image.
 
     Args:
         run: the run directory.
@@ -280,10 +280,10 @@ def views(
         index: which image of the data: its views in the epoch of that step.
         row: which of the step's own images; exactly one of the two is given.
     """
-    from iecl.training.looking import look, save_picture
+    from iecl.training.looking import look, save_image
 
     seen = look(run, step, index=index, row=row)
     data = Run(Path(run)).settings["data"]
-    save_picture(seen, tuple(data["mean"]), tuple(data["std"]), Path(out))
+    save_image(seen, tuple(data["mean"]), tuple(data["std"]), Path(out))
     facts = {name: getattr(seen, name) for name in ("index", "step", "row", "epoch", "position")}
     return {"path": str(out), "image": seen.path, **facts, "draws": list(seen.draws)}

@@ -1,7 +1,7 @@
 """Everything that is printed: results, log lines and one line of progress. Nothing else writes to the terminal.
 
 Results go to standard output, all else to standard error. On a terminal the progress line is rewritten in place;
-elsewhere a plain line appears at most every 30 seconds. `NO_COLOR` is honoured.
+elsewhere a plain line appears at most every 30 seconds. `NO_COLOR` is honored.
 
 Names and files come from anywhere and may hold what a terminal obeys. All text passes `one_line` here, on its way out.
 """

@@ -2,7 +2,7 @@
 
 There is no generator whose history matters. A run can therefore be resumed at any step, with any number of workers or
 processes, and any view of any image can be drawn again. `key` folds names and numbers into 64 bits; `uniform`,
-`normal` and `permutation` hash a key with positions. The hash is SplitMix64's finaliser (Steele et al. 2014), applied
+`normal` and `permutation` hash a key with positions. The hash is SplitMix64's finalizer (Steele et al. 2014), applied
 to the counter and once more after the key went in. Integer arithmetic only, so CPU and GPU give the same bits.
 """
 
@@ -23,7 +23,7 @@ def key(seed: int, purpose: str, *numbers: int) -> int:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """SplitMix64's finaliser on int64; multiplication wraps, and the mask turns `>>` into a logical shift."""
+    """SplitMix64's finalizer on int64; multiplication wraps, and the mask turns `>>` into a logical shift."""
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9 as a signed number
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
@@ -41,7 +41,7 @@ def uniform(key: int, positions: Tensor, columns: int = 1) -> Tensor:
     """Uniform float32 numbers in [0, 1), one row per position.
 
     >>> positions = torch.tensor([7, 8])
-    >>> bool((uniform(1, positions, 3)[1] == uniform(1, positions[1:], 3)[0]).all())      # a row knows no neighbours
+    >>> bool((uniform(1, positions, 3)[1] == uniform(1, positions[1:], 3)[0]).all())      # a row knows no neighbors
     True
     """
     return ((bits(key, positions, columns) >> 40) & 0xFFFFFF).float() / 2**24

@@ -1,4 +1,4 @@
-"""A short training on generated pictures, compared with a random backbone and with raw pixels."""
+"""A short training on generated images, compared with a random backbone and with raw pixels."""
 
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,8 @@
-"""Meters of entropy: what a map adds to pictures, what an encoder keeps, how spread embeddings are.
+"""Meters of entropy: what a map adds to images, what an encoder keeps, how spread embeddings are.
 
 Everything a user needs under one name, `iecl.entropy`. Natural logarithms throughout. Three groups:
 
-- maps of pictures: `entropy_gain`, `log_abs_det`, `stochastic_log_abs_det`, `singular_values`, `singular_range`;
+- maps of images: `entropy_gain`, `log_abs_det`, `stochastic_log_abs_det`, `singular_values`, `singular_range`;
 - encoders: `log_volume`;
 - embeddings: the entropies and divergences of `iecl.estimators`, and `streamed`, which accumulates and merges them.
 """

@@ -101,7 +101,7 @@ def _plan_afresh(asked: Asked) -> tuple[Plan, Path]:
         RunDirectory(place).refuse_another()  # before any work is done
     folder = folder_of(plan.data.name)
     if folder is not None and place.resolve() == folder.resolve():  # a run would be listed with the images
-        raise UserError(f"{place} holds the pictures", where="--out", do="name another folder for the run")
+        raise UserError(f"{place} holds the images", where="--out", do="name another folder for the run")
     log.info("looking at %s", plan.data.name)
     plan = with_launch(with_data(plan, resolve_data(plan.data)))
     for line in without_effect(plan, reduce(merge, map(parse_assignment, asked.sets), asked.given)):

@@ -41,8 +41,8 @@ def group(leader: int) -> dict[int, str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="states of processes are read as Linux tells them")
-def test_a_companion_stands_still_with_its_workers_until_it_is_asked_and_ends_with_them(picture_folder: Path) -> None:
-    request = pipeline_arm.Request(pipeline_arm.OURS, str(picture_folder), batch=4, side=16, workers=1)
+def test_a_companion_stands_still_with_its_workers_until_it_is_asked_and_ends_with_them(image_folder: Path) -> None:
+    request = pipeline_arm.Request(pipeline_arm.OURS, str(image_folder), batch=4, side=16, workers=1)
     with companions("pipeline_arm", {"ours": asdict(request)}) as started:
         companion = started["ours"]
         assert companion.ready == {}
@@ -73,8 +73,8 @@ def test_an_arm_that_dies_says_why() -> None:
 
 
 @pytest.mark.parametrize("arm", [pipeline_arm.ON_TENSORS, pipeline_arm.ON_PIL, pipeline_arm.OURS])
-def test_every_arm_of_the_pipeline_gives_floats_for_a_network(arm: str, picture_folder: Path) -> None:
-    request = pipeline_arm.Request(arm, str(picture_folder), batch=8, side=16, workers=1)
+def test_every_arm_of_the_pipeline_gives_floats_for_a_network(arm: str, image_folder: Path) -> None:
+    request = pipeline_arm.Request(arm, str(image_folder), batch=8, side=16, workers=1)
     batches = list(pipeline_arm.make_arm(request)(0))
     assert len(batches) == 5
     for batch in batches:
@@ -85,8 +85,8 @@ def test_every_arm_of_the_pipeline_gives_floats_for_a_network(arm: str, picture_
 
 
 @pytest.mark.parametrize("arm", [training_arm.OURS, training_arm.BARE])
-def test_our_arms_of_training_take_steps(arm: str, picture_folder: Path, tmp_path: Path) -> None:
-    request = training_arm.Request(arm, "simclr", "resnet10-w16", "memory", str(picture_folder), batch=8)
+def test_our_arms_of_training_take_steps(arm: str, image_folder: Path, tmp_path: Path) -> None:
+    request = training_arm.Request(arm, "simclr", "resnet10-w16", "memory", str(image_folder), batch=8)
     take, steps = training_arm.make_arm(request, tmp_path), list[object]()
     watch = register_optimizer_step_post_hook(lambda optimizer, *_: steps.append(optimizer))
     try:
@@ -98,9 +98,9 @@ def test_our_arms_of_training_take_steps(arm: str, picture_folder: Path, tmp_pat
 
 
 def test_a_peer_that_is_absent_is_an_import_error(
-    picture_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightly", None)
-    request = training_arm.Request("lightly", "simclr", "resnet10-w16", "memory", str(picture_folder), batch=8)
+    request = training_arm.Request("lightly", "simclr", "resnet10-w16", "memory", str(image_folder), batch=8)
     with pytest.raises(ImportError):
         training_arm.make_arm(request, tmp_path)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from iecl.backbones import BACKBONES
-from iecl.benching import QUESTIONS, listing, memory, overhead, own_work, pictures, pipeline, training, views
+from iecl.benching import QUESTIONS, images, listing, memory, overhead, own_work, pipeline, training, views
 from iecl.benching.effort import Effort
 from iecl.errors import UserError
 
@@ -154,35 +154,35 @@ def test_a_part_works_by_itself_and_leaves_no_gradient(part: str) -> None:
 
 def test_torchs_spectral_norm_is_on_every_convolution_of_the_encoder() -> None:
     setting = overhead._Setting("resnet10-w16", 32, 8, rounds=1)
-    method = overhead._normalised_by_torch(setting.make([]))
+    method = overhead._normalized_by_torch(setting.make([]))
     layers = [part for part in method.encoder().modules() if isinstance(part, nn.Conv2d)]
     assert layers
     assert all(parametrize.is_parametrized(layer, "weight") for layer in layers)
 
 
-def test_pictures_of_a_folder_take_the_place_of_made_ones(picture_folder: Path, tmp_path: Path) -> None:
-    assert pictures.link_part(picture_folder, tmp_path / "part", 10) == "10 pictures of pictures"
+def test_images_of_a_folder_take_the_place_of_made_ones(image_folder: Path, tmp_path: Path) -> None:
+    assert images.link_part(image_folder, tmp_path / "part", 10) == "10 images of images"
     found = sorted(path.parent.name for path in (tmp_path / "part").rglob("*.png"))
     assert found == ["blue"] * 5 + ["red"] * 5
-    with pytest.raises(UserError, match=r"has 40 pictures, 100 are needed \(--data\)"):
-        pictures.link_part(picture_folder, tmp_path / "more", 100)
-    with pytest.raises(UserError, match=r"no picture in .* is as large as a photograph"):
-        pictures.photographs_of(picture_folder)
+    with pytest.raises(UserError, match=r"has 40 images, 100 are needed \(--data\)"):
+        images.link_part(image_folder, tmp_path / "more", 100)
+    with pytest.raises(UserError, match=r"no image in .* is as large as a photograph"):
+        images.photographs_of(image_folder)
 
 
 def test_photographs_of_the_right_size_are_taken_as_they_are(tmp_path: Path) -> None:
-    own = pictures.make_medium(pictures.Photographs([Image.new("RGB", (600, 600))]), tmp_path / "own", 2)
+    own = images.make_medium(images.Photographs([Image.new("RGB", (600, 600))]), tmp_path / "own", 2)
     assert own == "2 JPEGs of 500 × 375, 1 different ones"
     (first, second) = sorted((tmp_path / "own").rglob("*.jpg"))
     first.write_bytes(first.read_bytes() + b"its own bytes")
-    pictures.make_medium(pictures.photographs_of(tmp_path / "own"), tmp_path / "copy", 3)
+    images.make_medium(images.photographs_of(tmp_path / "own"), tmp_path / "copy", 3)
     copies = [path.read_bytes() for path in sorted((tmp_path / "copy").rglob("*.jpg"))]
     assert copies == [first.read_bytes(), second.read_bytes(), first.read_bytes()]
 
 
 def test_made_photographs_are_jpegs_of_a_usual_size(tmp_path: Path) -> None:
-    taken = pictures.Photographs(pictures.pillow(pictures.textured(2, *pictures.MEDIUM)))
-    assert pictures.make_medium(taken, tmp_path, 3) == "3 JPEGs of 500 × 375, 2 different ones"
+    taken = images.Photographs(images.pillow(images.textured(2, *images.MEDIUM)))
+    assert images.make_medium(taken, tmp_path, 3) == "3 JPEGs of 500 × 375, 2 different ones"
     files = sorted(tmp_path.rglob("*.jpg"))
     for file in files:
         with Image.open(file) as opened:

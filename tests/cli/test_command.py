@@ -29,21 +29,21 @@ def sets(values: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A folder of pictures and a finished run on them, made by the command."""
+    """A folder of images and a finished run on them, made by the command."""
     from PIL import Image
 
     folder = tmp_path_factory.mktemp("command")
     noise = np.random.default_rng(0)
     for number in range(40):
         kind = ("dark", "light")[number % 2]
-        path = folder / "pictures" / kind / f"{number}.png"
+        path = folder / "images" / kind / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         low = 150 * (number % 2)
         Image.fromarray(noise.integers(low, low + 100, (16, 16, 3), dtype=np.uint8)).save(path)
     tiny = ["data.image_size=16", "training.loggers=[]", "data.num_workers=0", "training.log_steps=1"]
-    code = main(["pretrain", "--data", str(folder / "pictures"), "--out", str(folder / "run"), *COMMON, *sets(tiny)])
+    code = main(["pretrain", "--data", str(folder / "images"), "--out", str(folder / "run"), *COMMON, *sets(tiny)])
     assert code == 0
-    return folder / "pictures", folder / "run"
+    return folder / "images", folder / "run"
 
 
 def last_json(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -74,11 +74,11 @@ def test_every_verb_has_help_and_json(verb: str, capsys: pytest.CaptureFixture[s
         ([], "required: VERB"),
         (["pretrain"], "which images? (--data); name a folder of images"),
         (["pretrain", "--data", "nowhere/at/all"], "there is no folder"),
-        (["pretrain", "--data", "cifar01"], "no data set called 'cifar01' (--data); did you mean cifar10"),
+        (["pretrain", "--data", "cifar01"], "no dataset called 'cifar01' (--data); did you mean cifar10"),
         (["pretrain", "--data", "EMPTY"], "EMPTY"),
         (["pretrain", "--data", "FILE"], "is a file, not a folder"),
-        (["pretrain", "--data", "TEXT"], "no picture in"),
-        (["pretrain", "--data", "BROKEN"], "1 pictures in"),
+        (["pretrain", "--data", "TEXT"], "no image in"),
+        (["pretrain", "--data", "BROKEN"], "1 images in"),
         (["pretrain", "--data", "shapes", "--epoch", "3"], "does not know '--epoch'; did you mean --epochs?"),
         (["pretrain", "--data", "shapes", "--epochs", "many"], "argument --epochs: invalid int value: 'many'"),
         (["pretrain", "--data", "shapes", "--method", "simcrl"], "no method is called 'simcrl'"),
@@ -86,7 +86,7 @@ def test_every_verb_has_help_and_json(verb: str, capsys: pytest.CaptureFixture[s
         (["pretrain", "--data", "shapes", "--set", "training.sed=1"], "did you mean seed?"),
         (["pretrain", "--data", "shapes", "--recipe", "ie-cl/papper"], "did you mean ie-cl/paper?"),
         (["pretrain", "--data", "shapes", "--out", "FILE"], "is a file"),
-        (["pretrain", "--data", "TEXT", "--out", "TEXT"], "holds the pictures (--out)"),
+        (["pretrain", "--data", "TEXT", "--out", "TEXT"], "holds the images (--out)"),
         (["pretrain", "--data", "digits", "--set", "data.labels=none"], "digits knows its labels itself"),
         (["pretrain", "--data", "digits", "--set", "data.image_size=4"], "data.image_size is 4, it must be at least 8"),
         (["pretrain", "--data", "digits", "--batch-size", "0"], "it must be at least 2 (--batch-size)"),
@@ -107,7 +107,7 @@ def test_wrong_use_is_one_line_and_code_2(
         made[name].mkdir()
     made["FILE"].write_text("x")
     (made["TEXT"] / "notes.txt").write_text("x")
-    (made["BROKEN"] / "a.jpg").write_bytes(b"not a picture")
+    (made["BROKEN"] / "a.jpg").write_bytes(b"not an image")
     code = main([str(made.get(word, word)) for word in words])
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert code == 2
@@ -116,8 +116,8 @@ def test_wrong_use_is_one_line_and_code_2(
 
 
 def test_a_directory_with_a_run_is_refused(finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    pictures, run = finished
-    assert main(["pretrain", "--data", str(pictures), "--out", str(run)]) == 2
+    images, run = finished
+    assert main(["pretrain", "--data", str(images), "--out", str(run)]) == 2
     assert "already holds a run (--out); add --resume" in capsys.readouterr().err
 
 
@@ -133,26 +133,26 @@ def test_a_run_is_evaluated(evaluation: str, finished: tuple[Path, Path], capsys
     _, run = finished
     assert main(["evaluate", evaluation, str(run), "--json", "--quiet"]) == 0
     result = last_json(capsys)
-    assert result["top1"] >= 0.8  # type: ignore[operator]  # dark and light pictures are easy to tell apart
+    assert result["top1"] >= 0.8  # type: ignore[operator]  # dark and light images are easy to tell apart
     assert (result["n_train"], result["n_test"]) == (32, 8)
     assert list((run / "evaluations").glob(f"{evaluation}*.json"))
 
 
 def test_features_are_written(finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pictures, run = finished
+    images, run = finished
     out = tmp_path / "features.npz"
-    assert main(["embed", str(run), "--data", str(pictures), "--out", str(out), "--json", "--quiet"]) == 0
+    assert main(["embed", str(run), "--data", str(images), "--out", str(out), "--json", "--quiet"]) == 0
     assert last_json(capsys)["rows"] == 40
     assert np.load(out)["features"].shape == (40, 128)
 
 
 def test_an_exported_backbone_loads_into_torchvision(
-    tmp_path: Path, picture_folder: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, image_folder: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--backbone", "resnet18", "--epochs", "1", "--batch-size", "8", "--quiet"]
     run, out = tmp_path / "run", tmp_path / "backbone.safetensors"
     extra = sets([*tiny, "objective.encoder=spectral-norm", "data.image_size=32"])
-    assert main(["pretrain", "--data", str(picture_folder), "--out", str(run), *words, *extra]) == 0
+    assert main(["pretrain", "--data", str(image_folder), "--out", str(run), *words, *extra]) == 0
     assert main(["export", str(run), "--out", str(out), "--json"]) == 0
     model = torchvision.models.resnet18()
     model.fc = torch.nn.Identity()
@@ -198,9 +198,9 @@ def test_a_method_is_described_with_the_values_of_its_default_recipe(capsys: pyt
 
 
 def test_a_run_as_an_object_embeds_and_exports(finished: tuple[Path, Path], tmp_path: Path) -> None:
-    pictures, folder = finished
+    images, folder = finished
     run = iecl.load(folder)
-    assert run.embed(pictures, tmp_path / "f.npz")["rows"] == 40
+    assert run.embed(images, tmp_path / "f.npz")["rows"] == 40
     assert run.export(tmp_path / "w.safetensors")["tensors"] == len(run.backbone.state_dict())
 
 
@@ -227,7 +227,7 @@ def test_every_method_has_a_formula(name: str) -> None:
     ("words", "message"),
     [
         (["ie-cl/paper", "--backbone", "resnet18"], "are for measuring a method"),
-        (["random", "--image-size", "4"], "pictures of 4 px are too small"),
+        (["random", "--image-size", "4"], "images of 4 px are too small"),
         (["random", "--backbone", "resnet81"], "did you mean resnet"),
     ],
 )
@@ -260,8 +260,8 @@ def test_the_module_is_the_command() -> None:
 def test_wrong_use_leaves_no_run_behind(
     wrong: list[str], finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pictures, _ = finished
-    command = ["pretrain", "--data", str(pictures), "--out", str(tmp_path / "run"), *COMMON, "--json"]
+    images, _ = finished
+    command = ["pretrain", "--data", str(images), "--out", str(tmp_path / "run"), *COMMON, "--json"]
     assert main([*command, "--set", "data.num_workers=0", *wrong]) == 2
     shown = capsys.readouterr()
     told = json.loads(shown.out.strip().splitlines()[-1])

@@ -9,7 +9,7 @@ import torch
 from iecl.backbones.making import make_backbone
 from iecl.cli.command import main
 from iecl.runs.weights import load_weights
-from made_pictures import TINY
+from made_images import TINY
 
 NAME = "resnet10-w16"
 FILE, SEEN = ("--backbone", NAME), ("--backbone", NAME, "--image-size", "16")
@@ -41,9 +41,9 @@ def words_of(verb: str, file: Path, data: Path, tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize("verb", ["evaluate", "embed", "export", "verify", "inspect", "pretrain"])
 def test_a_tensor_that_is_missing_must_be_named(
-    verb: str, lacking: Path, picture_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    verb: str, lacking: Path, image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [*words_of(verb, lacking, picture_folder, tmp_path), "--json", "--quiet"]
+    words = [*words_of(verb, lacking, image_folder, tmp_path), "--json", "--quiet"]
     assert main(words) == 2
     assert "lacks 1 of 72 tensors, first layer4.0.conv1.weight" in capsys.readouterr().err
     assert main([*words, "--allow", "layer4.0.conv1.*"]) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # for pictures.py: pytest imports tests without making them importable
+sys.path.insert(0, str(Path(__file__).parent))  # for images.py: pytest imports tests without making them importable
 NOBODY = 65534
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import save_solid, smooth
+from images import save_solid, smooth
 from PIL import Image, ImageFile
 
 import iecl.data.decode as decoding
@@ -22,13 +22,13 @@ MAX_PIXELS = 100_000_000
 ORIENTATION = 0x0112
 
 
-def pixels(picture: Image.Image, path: Path, side: int, **options: object) -> np.ndarray:
-    """What decode makes of a picture saved at a path, as (height, width, channel)."""
-    picture.save(path, **options)
+def pixels(image: Image.Image, path: Path, side: int, **options: object) -> np.ndarray:
+    """What decode makes of an image saved at a path, as (height, width, channel)."""
+    image.save(path, **options)
     return decode(path, side, MAX_PIXELS)[0].transpose(1, 2, 0)
 
 
-def test_a_picture_of_the_canvas_size_keeps_every_pixel(tmp_path: Path) -> None:
+def test_an_image_of_the_canvas_size_keeps_every_pixel(tmp_path: Path) -> None:
     image = smooth(16, 16)
     assert np.array_equal(pixels(Image.fromarray(image), tmp_path / "a.png", 16), image)
 
@@ -65,13 +65,13 @@ def ramp(kind: type, top: float) -> Image.Image:
         (np.float32, 7e30, "a.tif"),
     ],
 )
-def test_a_grey_ramp_of_any_depth_becomes_the_same_ramp(tmp_path: Path, kind: type, top: float, name: str) -> None:
+def test_a_gray_ramp_of_any_depth_becomes_the_same_ramp(tmp_path: Path, kind: type, top: float, name: str) -> None:
     made = pixels(ramp(kind, top), tmp_path / name, 16)
     # 15 steps of 17 reach 255; the ramp's own values are rounded down once when they are stored as integers
     assert np.abs(made.astype(int) - (17 * np.arange(16))[None, :, None]).max() <= (1 if kind is np.int32 else 0)
 
 
-def test_a_dark_16_bit_picture_stays_dark(tmp_path: Path) -> None:
+def test_a_dark_16_bit_image_stays_dark(tmp_path: Path) -> None:
     assert pixels(ramp(np.uint16, 250), tmp_path / "a.png", 16).max() == 1
 
 
@@ -83,33 +83,33 @@ def test_values_that_are_not_finite_do_not_spoil_the_others(tmp_path: Path) -> N
     assert made[1].tolist() == (17 * np.arange(16)).tolist()
 
 
-def test_a_picture_without_one_finite_value_is_damaged(tmp_path: Path) -> None:
+def test_an_image_without_one_finite_value_is_damaged(tmp_path: Path) -> None:
     Image.fromarray(np.full((8, 8), np.nan, np.float32)).save(tmp_path / "a.tif")
     with pytest.raises(Unreadable, match="damaged"):
         decode(tmp_path / "a.tif", 8, MAX_PIXELS)
 
 
 def test_what_is_transparent_becomes_white(tmp_path: Path) -> None:
-    picture = Image.new("RGBA", (8, 8), (200, 100, 0, 0))
-    picture.paste((200, 100, 0, 255), (0, 0, 4, 8))
-    picture.paste((200, 100, 0, 51), (4, 4, 8, 8))  # a fifth of the colour, four fifths of white
-    made = pixels(picture, tmp_path / "a.png", 8)
+    image = Image.new("RGBA", (8, 8), (200, 100, 0, 0))
+    image.paste((200, 100, 0, 255), (0, 0, 4, 8))
+    image.paste((200, 100, 0, 51), (4, 4, 8, 8))  # a fifth of the color, four fifths of white
+    made = pixels(image, tmp_path / "a.png", 8)
     assert made[0, 0].tolist() == [200, 100, 0]
     assert made[0, 7].tolist() == [255, 255, 255]
     assert made[7, 7].tolist() == [244, 224, 204]
 
 
-def test_grey_with_alpha_becomes_white_where_transparent(tmp_path: Path) -> None:
-    picture = Image.new("LA", (8, 8), (40, 255))
-    picture.paste((40, 0), (4, 0, 8, 8))
-    assert pixels(picture, tmp_path / "a.png", 8)[0, [0, 7], 0].tolist() == [40, 255]
+def test_gray_with_alpha_becomes_white_where_transparent(tmp_path: Path) -> None:
+    image = Image.new("LA", (8, 8), (40, 255))
+    image.paste((40, 0), (4, 0, 8, 8))
+    assert pixels(image, tmp_path / "a.png", 8)[0, [0, 7], 0].tolist() == [40, 255]
 
 
-def palette_picture() -> Image.Image:
-    picture = Image.new("P", (8, 8), 0)
-    picture.putpalette([10, 20, 30, 40, 50, 60])
-    picture.paste(1, (4, 0, 8, 8))
-    return picture
+def palette_image() -> Image.Image:
+    image = Image.new("P", (8, 8), 0)
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    image.paste(1, (4, 0, 8, 8))
+    return image
 
 
 @pytest.mark.parametrize(
@@ -121,23 +121,23 @@ def test_a_palette_is_looked_up_and_its_transparent_entry_white(
     tmp_path: Path, transparency: object, right: list[int]
 ) -> None:
     options = {} if transparency is None else {"transparency": transparency}
-    made = pixels(palette_picture(), tmp_path / "a.png", 8, **options)
+    made = pixels(palette_image(), tmp_path / "a.png", 8, **options)
     assert [made[0, 0].tolist(), made[0, 7].tolist()] == [[10, 20, 30], right]
 
 
-def test_the_transparent_colour_of_an_rgb_file_is_white(tmp_path: Path) -> None:
+def test_the_transparent_color_of_an_rgb_file_is_white(tmp_path: Path) -> None:
     made = pixels(Image.new("RGB", (8, 8), (1, 2, 3)), tmp_path / "a.png", 8, transparency=(1, 2, 3))
     assert (made == 255).all()
 
 
 def test_one_bit_becomes_black_and_white(tmp_path: Path) -> None:
-    picture = Image.new("1", (8, 8), 0)
-    picture.paste(1, (4, 0, 8, 8))
-    assert pixels(picture, tmp_path / "a.png", 8)[0, [0, 7]].tolist() == [[0] * 3, [255] * 3]
+    image = Image.new("1", (8, 8), 0)
+    image.paste(1, (4, 0, 8, 8))
+    assert pixels(image, tmp_path / "a.png", 8)[0, [0, 7]].tolist() == [[0] * 3, [255] * 3]
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.tif"])
-def test_cmyk_ink_becomes_its_colour(tmp_path: Path, name: str) -> None:
+def test_cmyk_ink_becomes_its_color(tmp_path: Path, name: str) -> None:
     # full cyan and no other ink leaves no red; JPEG is lossy by a few levels
     made = pixels(Image.new("CMYK", (16, 16), (255, 0, 0, 0)), tmp_path / name, 16)
     assert np.abs(made.astype(int) - [0, 255, 255]).max() <= 3
@@ -145,16 +145,16 @@ def test_cmyk_ink_becomes_its_colour(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.gif", "a.webp", "a.png", "a.tif"])
 def test_an_animation_gives_its_first_frame(tmp_path: Path, name: str) -> None:
-    frames = [Image.new("RGB", (16, 16), colour) for colour in ((255, 0, 0), (0, 255, 0))]
+    frames = [Image.new("RGB", (16, 16), color) for color in ((255, 0, 0), (0, 255, 0))]
     made = pixels(frames[0], tmp_path / name, 16, save_all=True, append_images=frames[1:])
     assert np.abs(made.astype(int) - [255, 0, 0]).max() <= 3
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.webp", "a.bmp", "a.ppm", "a.gif", "a.tif", "a.avif"])
-def test_every_format_gives_the_picture(tmp_path: Path, name: str) -> None:
+def test_every_format_gives_the_image(tmp_path: Path, name: str) -> None:
     image = smooth(32, 32)
     made = pixels(Image.fromarray(image), tmp_path / name, 32)
-    assert np.abs(made.astype(int) - image).mean() < 6  # JPEG and WebP lose a little, GIF has 256 colours
+    assert np.abs(made.astype(int) - image).mean() < 6  # JPEG and WebP lose a little, GIF has 256 colors
 
 
 def test_the_content_decides_on_the_format_and_not_the_name(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_the_content_decides_on_the_format_and_not_the_name(tmp_path: Path) -> N
     assert decode(tmp_path / "a.jpg", 8, MAX_PIXELS)[1] == (8, 8)
 
 
-# How EXIF says a camera was held: what to do with the upright picture to get the stored one.
+# How EXIF says a camera was held: what to do with the upright image to get the stored one.
 STORED = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
@@ -178,14 +178,14 @@ STORED = {
 
 @pytest.mark.parametrize("orientation", STORED)
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif", "a.webp"])
-def test_a_picture_is_turned_upright_with_its_size(tmp_path: Path, orientation: int, name: str) -> None:
+def test_an_image_is_turned_upright_with_its_size(tmp_path: Path, orientation: int, name: str) -> None:
     upright = smooth(16, 24)
-    picture = Image.fromarray(np.ascontiguousarray(STORED[orientation](upright)))
+    image = Image.fromarray(np.ascontiguousarray(STORED[orientation](upright)))
     exif = Image.Exif()
     exif[ORIENTATION] = orientation
-    picture.save(tmp_path / name, exif=exif)
+    image.save(tmp_path / name, exif=exif)
     canvas, size = decode(tmp_path / name, 16, MAX_PIXELS)
-    # an independent squash of the upright original; lossy formats move smooth colours by a few levels
+    # an independent squash of the upright original; lossy formats move smooth colors by a few levels
     expected = np.asarray(Image.fromarray(upright).resize((16, 16), Image.Resampling.BICUBIC))
     assert size == (16, 24)
     assert np.abs(canvas.transpose(1, 2, 0).astype(int) - expected).mean() < 4
@@ -193,7 +193,7 @@ def test_a_picture_is_turned_upright_with_its_size(tmp_path: Path, orientation: 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp"])
 @pytest.mark.parametrize("block", [b"garbage", b"II*\0\xff\xff\xff\x7f", b"MM\0*\0\0\0\x08\xff\xff"])
-def test_a_damaged_exif_block_does_not_cost_the_picture(tmp_path: Path, name: str, block: bytes) -> None:
+def test_a_damaged_exif_block_does_not_cost_the_image(tmp_path: Path, name: str, block: bytes) -> None:
     Image.fromarray(smooth(16, 16)).save(tmp_path / name, exif=b"Exif\0\0" + block)
     assert decode(tmp_path / name, 16, MAX_PIXELS)[1] == (16, 16)
 
@@ -251,9 +251,9 @@ def photograph(height: int, width: int) -> np.ndarray:
 def test_the_canvas_is_that_of_pillow_s_bicubic_filter_to_within_two_levels(
     tmp_path: Path, height: int, width: int, side: int
 ) -> None:
-    picture = Image.fromarray(photograph(height, width))
-    expected = np.asarray(picture.resize((side, side), Image.Resampling.BICUBIC)).astype(int)
-    assert np.abs(pixels(picture, tmp_path / "a.png", side) - expected).max() <= 2
+    image = Image.fromarray(photograph(height, width))
+    expected = np.asarray(image.resize((side, side), Image.Resampling.BICUBIC)).astype(int)
+    assert np.abs(pixels(image, tmp_path / "a.png", side) - expected).max() <= 2
 
 
 @pytest.mark.parametrize("side", [64, 100, 133, 700])
@@ -281,12 +281,12 @@ def test_a_usual_jpeg_does_not_go_through_pillow(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(("height", "width"), [(1000, 1300), (200, 3001), (3001, 40)])
-def test_pixels_of_a_huge_picture_are_averaged_first_and_hardly_anything_is_lost(
+def test_pixels_of_a_huge_image_are_averaged_first_and_hardly_anything_is_lost(
     tmp_path: Path, height: int, width: int
 ) -> None:
-    picture = Image.fromarray(photograph(height, width))
-    expected = np.asarray(picture.resize((32, 32), Image.Resampling.BICUBIC)).astype(float)
-    error = np.square(pixels(picture, tmp_path / "a.png", 32) - expected).mean()
+    image = Image.fromarray(photograph(height, width))
+    expected = np.asarray(image.resize((32, 32), Image.Resampling.BICUBIC)).astype(float)
+    error = np.square(pixels(image, tmp_path / "a.png", 32) - expected).mean()
     assert 10 * np.log10(255**2 / error) > 38
 
 
@@ -336,7 +336,7 @@ def test_the_limit_on_pixels_is_the_caller_s_and_not_pillow_s(tmp_path: Path, mo
         decode(tmp_path / "a.png", 8, 199)
 
 
-def test_a_file_that_no_picture_within_the_limit_can_fill_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_no_image_within_the_limit_can_fill_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "a.png").open("wb") as file:
         file.truncate(2**40)  # a sparse file: it takes no space
     with pytest.raises(Unreadable, match="too large: 1099511627776 bytes"):
@@ -348,7 +348,7 @@ def test_a_file_that_went_away_is_unreadable(tmp_path: Path) -> None:
         decode(tmp_path / "a.png", 8, MAX_PIXELS)
 
 
-def test_a_pipe_in_a_picture_s_place_does_not_hang(tmp_path: Path) -> None:
+def test_a_pipe_in_an_image_s_place_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(Unreadable, match="not a regular file"):
         decode(tmp_path / "a.png", 8, MAX_PIXELS)
@@ -417,7 +417,7 @@ def test_decoding_leaves_pillow_and_the_warnings_as_they_were(tmp_path: Path) ->
 
 
 DATA = os.environ.get("IECL_TEST_DATA", "")
-needs_nasty = pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the data sets")
+needs_nasty = pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the datasets")
 NASTY = json.loads((Path(DATA) / "nasty/manifest.json").read_text())["entries"] if DATA else []
 
 
@@ -439,7 +439,7 @@ def test_every_nasty_entry_is_taken_or_left_out_as_it_deserves(entry: dict[str, 
 
 @needs_nasty
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_the_red_corner_of_a_nasty_picture_is_top_left(orientation: int) -> None:
+def test_the_red_corner_of_a_nasty_image_is_top_left(orientation: int) -> None:
     canvas, _ = decode(Path(DATA) / f"nasty/tree/exif/orientation_{orientation}.jpg", 32, MAX_PIXELS)
     red, green, _ = canvas[:, 2, 2].astype(int)
     assert red > 150 > 80 > green

@@ -38,7 +38,7 @@ def test_the_nearest_training_scan_tells_the_digit() -> None:
     train, test = open_digits(DataSettings(), "train"), open_digits(DataSettings(), "test")
     distance = torch.cdist(test.images.flatten(1).float(), train.images.flatten(1).float())
     told = train.labels[distance.argmin(dim=1).numpy()]
-    assert (told == test.labels).mean() > 0.95  # labels that belong to other pictures would give 0.1
+    assert (told == test.labels).mean() > 0.95  # labels that belong to other images would give 0.1
 
 
 def test_the_constants_are_those_of_the_training_scans() -> None:

@@ -26,7 +26,7 @@ def relative(folder: Path) -> list[bytes]:
     return [listing.relative(i) for i in range(len(listing))]
 
 
-def test_pictures_of_all_depths_come_in_byte_order(tmp_path: Path) -> None:
+def test_images_of_all_depths_come_in_byte_order(tmp_path: Path) -> None:
     touch(tmp_path, "b/2.png", "b/10.png", "a/x/y/z.JPG", "c.webp", "B.tiff", "a.gif")
     assert relative(tmp_path) == [b"B.tiff", b"a.gif", b"a/x/y/z.JPG", b"b/10.png", b"b/2.png", b"c.webp"]
 
@@ -80,7 +80,7 @@ def test_a_folder_that_links_lead_back_to_is_listed_once_under_its_own_name(tmp_
     assert relative(tmp_path) == [b"m/a.png", b"m/deep/b.png"]
 
 
-def test_pipes_folders_and_broken_links_with_a_picture_name_are_no_pictures(tmp_path: Path) -> None:
+def test_pipes_folders_and_broken_links_with_an_image_name_are_no_images(tmp_path: Path) -> None:
     touch(tmp_path, "good.png", "folder.png/inside.png")
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "dangling.png").symlink_to(tmp_path / "nowhere.png")
@@ -175,14 +175,14 @@ def make_missing(root: Path) -> Path:
     [
         (make_missing, r"there is no folder {root}/cats\n"),
         (make_file, "{root}/file.png is a file, not a folder"),
-        (make_empty, "there is no picture in {root}: it is empty"),
+        (make_empty, "there is no image in {root}: it is empty"),
         (
             make_texts,
-            "there is no picture in {root}: 5 files: 2 .txt, 1 .pdf, 1 hidden, 1 without extension",
+            "there is no image in {root}: 5 files: 2 .txt, 1 .pdf, 1 hidden, 1 without extension",
         ),
     ],
 )
-def test_a_folder_without_pictures_is_an_error_of_one_line_that_says_what_is_there(
+def test_a_folder_without_images_is_an_error_of_one_line_that_says_what_is_there(
     tmp_path: Path, make: object, what: str
 ) -> None:
     assert callable(make)
@@ -228,7 +228,7 @@ def test_train_and_test_folders_are_splits(tmp_path: Path, files: list[str], tra
         ["train/notes.txt", "test/1.png"],
     ],
 )
-def test_a_folder_without_pictures_in_both_parts_is_one_part(tmp_path: Path, files: list[str]) -> None:
+def test_a_folder_without_images_in_both_parts_is_one_part(tmp_path: Path, files: list[str]) -> None:
     assert splits(touch(tmp_path, *files)) == {"all": tmp_path}
 
 
@@ -267,7 +267,7 @@ def test_labels_are_numbers_of_the_training_classes_by_name(tmp_path: Path) -> N
 
 def test_a_test_class_that_was_never_trained_on_is_an_error(tmp_path: Path) -> None:
     touch(tmp_path, "test/a/1.png", "test/new/1.png")
-    with pytest.raises(UserError, match=r"1 class folder\(s\) that the training pictures lack: new"):
+    with pytest.raises(UserError, match=r"1 class folder\(s\) that the training images lack: new"):
         numbered(list_images(tmp_path / "test"), (b"a",))
 
 
@@ -275,7 +275,7 @@ def test_an_ordinary_name_is_shown_as_it_is() -> None:
     assert printable("Käse und Brötchen (中文).png".encode()) == "Käse und Brötchen (中文).png"
 
 
-def test_a_picture_that_is_a_broken_link_is_named(tmp_path: Path) -> None:
+def test_an_image_that_is_a_broken_link_is_named(tmp_path: Path) -> None:
     (tmp_path / "good.png").write_bytes(b"a listing does not look inside")
     (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere.png")
     (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pictures import save_numbered, save_solid
+from images import save_numbered, save_solid
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from iecl import counter
@@ -38,7 +38,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> FolderSource:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> FolderSource:
-    """26 files of which four are no pictures."""
+    """26 files of which four are no images."""
     return open_folder(save_numbered(tmp_path_factory.mktemp("mixed"), 26, bad=BAD))
 
 
@@ -55,16 +55,16 @@ def stream(batches: list[Batch]) -> dict[str, list[object]]:
     return {name: torch.cat([getattr(batch, name) for batch in batches]).tolist() for name in vars(batches[0])}
 
 
-def test_every_row_is_the_picture_that_its_index_names(good: FolderSource) -> None:
+def test_every_row_is_the_image_that_its_index_names(good: FolderSource) -> None:
     batches = list(Loader(good, batch=4, seed=1, on_bad=unexpected).epoch(0))
     rows = stream(batches)
-    assert [image[0][0][0] for image in rows["images"]] == rows["index"]  # a picture's red value is its number
+    assert [image[0][0][0] for image in rows["images"]] == rows["index"]  # an image's red value is its number
     assert rows["labels"] == [i % 3 for i in rows["index"]]
-    assert rows["positions"] == list(range(24))  # 26 pictures make 6 steps of 4
+    assert rows["positions"] == list(range(24))  # 26 images make 6 steps of 4
     assert rows["sizes"] == [[8, 8]] * 24
 
 
-def test_an_epoch_draws_no_picture_twice_and_the_next_one_in_another_order(good: FolderSource) -> None:
+def test_an_epoch_draws_no_image_twice_and_the_next_one_in_another_order(good: FolderSource) -> None:
     loader = Loader(good, batch=4, seed=1, on_bad=unexpected)
     first, second = (stream(list(loader.epoch(epoch)))["index"] for epoch in (0, 1))
     assert len(set(first)) == len(set(second)) == 24
@@ -169,7 +169,7 @@ def test_a_source_without_one_good_file_is_an_error_that_counts_the_reasons(
     batches = read(source, workers) if read else in_order(source, 2, workers, on_bad=ignore)
     with pytest.raises(UserError) as caught:
         list(batches)  # type: ignore[call-overload]
-    expected = f"none of the 5 pictures in {tmp_path} can be read: 4 not an image, 1 empty file"
+    expected = f"none of the 5 images in {tmp_path} can be read: 4 not an image, 1 empty file"
     assert caught.value.what == expected
 
 
@@ -179,10 +179,10 @@ def test_one_good_file_in_a_long_run_of_bad_ones_is_found(tmp_path: Path) -> Non
     assert batch.index.tolist() == [199] * 200
 
 
-def test_too_few_pictures_for_a_step_is_an_error_with_both_numbers(good: FolderSource) -> None:
+def test_too_few_images_for_a_step_is_an_error_with_both_numbers(good: FolderSource) -> None:
     with pytest.raises(UserError) as caught:
         Loader(good, batch=14, seed=1, world=2)
-    assert "has 26 pictures, fewer than the 28 of one step (training.batch_size); lower it" in str(caught.value)
+    assert "has 26 images, fewer than the 28 of one step (training.batch_size); lower it" in str(caught.value)
     assert Loader(good, batch=13, seed=1, world=2).steps == 1
 
 
@@ -212,7 +212,7 @@ def test_workers_outlive_an_epoch_and_end_when_closed(good: FolderSource) -> Non
     assert not workers[0] & {process.pid for process in multiprocessing.active_children()}
 
 
-def test_pictures_in_memory_need_no_worker() -> None:
+def test_images_in_memory_need_no_worker() -> None:
     source = ArraySource("zeros", torch.zeros(8, 3, 4, 4, dtype=torch.uint8))
     before = children()
     batches = Loader(source, batch=2, seed=1, workers=2).epoch(0)
@@ -238,7 +238,7 @@ def test_a_worker_that_is_killed_becomes_a_clear_error_at_the_next_batches(good:
     os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(TrainingError) as caught:
         list(batches)
-    assert caught.value.what == "a process that decodes pictures was ended by SIGKILL"
+    assert caught.value.what == "a process that decodes images was ended by SIGKILL"
     assert str(worker.pid) in caught.value.where
     assert caught.value.do == "most often the memory ran out: lower data.num_workers or training.batch_size"
     assert signal.getsignal(signal.SIGCHLD) is handler
@@ -263,7 +263,7 @@ def test_a_worker_that_ends_otherwise_is_not_said_to_have_run_out_of_memory(
     monkeypatch.setattr(FolderSource, "read_into", fail_in_worker)
     with pytest.raises(TrainingError) as caught:
         list(Loader(good, batch=4, seed=1, workers=1).epoch(0))
-    assert caught.value.what == f"a process that decodes pictures {words}"
+    assert caught.value.what == f"a process that decodes images {words}"
     assert "memory" not in caught.value.do
 
 

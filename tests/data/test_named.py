@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pictures import save_solid
+from images import save_solid
 from torchvision.datasets import CIFAR10, CIFAR100, STL10
 
 from iecl.data.imagenet import imagenet100_classes, open_imagenet, open_imagenet100
@@ -49,7 +49,7 @@ def test_there_are_facts_for_every_name() -> None:
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_every_reader_refuses_a_split_that_its_data_set_lacks(name: str, tmp_path: Path) -> None:
+def test_every_reader_refuses_a_split_that_its_dataset_lacks(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{name} has no split 'extra' .*one of: train, test, pretrain"):
         DATASETS[name].load()(at(tmp_path), "extra")
 
@@ -65,15 +65,15 @@ def write(folder: Path, name: str, content: bytes) -> list[str]:
 
 
 def cifar_pixels(count: int, first: int) -> np.ndarray:
-    """Rows of 3072 bytes: the red of picture i is i everywhere, its green the column, its blue the row."""
+    """Rows of 3072 bytes: the red of image i is i everywhere, its green the column, its blue the row."""
     row, column = np.divmod(np.arange(1024), 32)
-    pictures = [np.concatenate([np.full(1024, first + i), column, row]) for i in range(count)]
-    return np.stack(pictures).astype(np.uint8)
+    images = [np.concatenate([np.full(1024, first + i), column, row]) for i in range(count)]
+    return np.stack(images).astype(np.uint8)
 
 
 @pytest.fixture
 def cifar(tmp_path: Path, monkeypatch: Monkey) -> Path:
-    """Both CIFARs with four training and two test pictures: labels 3, 1 twice over, then 0, 2."""
+    """Both CIFARs with four training and two test images: labels 3, 1 twice over, then 0, 2."""
     for kind, key, meta_key in ((CIFAR10, "labels", "label_names"), (CIFAR100, "fine_labels", "fine_label_names")):
         folder = tmp_path / kind.base_folder
         batches = [
@@ -116,18 +116,18 @@ def test_cifar_is_looked_for_in_the_cache_folder_when_no_root_is_given(cifar: Pa
 
 @pytest.fixture
 def stl10(tmp_path: Path, monkeypatch: Monkey) -> Path:
-    """Three training pictures (labels 1, 10, 2 of 1 to 10), one test picture and two without a label."""
+    """Three training images (labels 1, 10, 2 of 1 to 10), one test image and two without a label."""
     folder = tmp_path / "stl10_binary"
 
-    def pictures(first: int, count: int) -> bytes:
-        """Red tells which picture; green is the column, blue the row. Stored column by column."""
+    def images(first: int, count: int) -> bytes:
+        """Red tells which image; green is the column, blue the row. Stored column by column."""
         row, column = np.mgrid[0:96, 0:96]
         stack = [np.stack([np.full((96, 96), first + i), column, row]).transpose(0, 2, 1) for i in range(count)]
         return np.stack(stack).astype(np.uint8).tobytes()
 
-    train = [write(folder, "train_X.bin", pictures(0, 3)), write(folder, "train_y.bin", bytes([1, 10, 2]))]
-    monkeypatch.setattr(STL10, "train_list", [*train, write(folder, "unlabeled_X.bin", pictures(10, 2))])
-    test = [write(folder, "test_X.bin", pictures(20, 1)), write(folder, "test_y.bin", bytes([5]))]
+    train = [write(folder, "train_X.bin", images(0, 3)), write(folder, "train_y.bin", bytes([1, 10, 2]))]
+    monkeypatch.setattr(STL10, "train_list", [*train, write(folder, "unlabeled_X.bin", images(10, 2))])
+    test = [write(folder, "test_X.bin", images(20, 1)), write(folder, "test_y.bin", bytes([5]))]
     monkeypatch.setattr(STL10, "test_list", test)
     return tmp_path
 
@@ -137,7 +137,7 @@ def stl10(tmp_path: Path, monkeypatch: Monkey) -> Path:
     [
         ("train", [0, 9, 1], [0, 1, 2]),
         ("test", [4], [20]),
-        ("unlabelled", [-1, -1], [10, 11]),
+        ("unlabeled", [-1, -1], [10, 11]),
         ("pretrain", [0, 9, 1, -1, -1], [0, 1, 2, 10, 11]),
     ],
 )
@@ -253,15 +253,15 @@ def test_a_fetched_stl10_is_checked_too(stl10: Path, offer: Offer) -> None:
 
 @pytest.fixture(scope="module")
 def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ImageNet's folders with two training pictures and one other for each class; the subset is all real names."""
+    """ImageNet's folders with two training images and one other for each class; the subset is all real names."""
     root = tmp_path_factory.mktemp("imagenet")
-    picture = save_solid(root / "one.png", (10, 20, 30), (6, 9))
+    image = save_solid(root / "one.png", (10, 20, 30), (6, 9))
     others = [f"n2{number:07d}" for number in range(900)]  # later than all real names
     for wnid in (*imagenet100_classes(), *others):
         for part, count in (("train", 2), ("val", 1)):
             (root / part / wnid).mkdir(parents=True)
             for number in range(count):
-                (root / part / wnid / f"{wnid}_{number}.png").hardlink_to(picture)
+                (root / part / wnid / f"{wnid}_{number}.png").hardlink_to(image)
     return root
 
 
@@ -280,7 +280,7 @@ def test_imagenet100_is_its_hundred_classes_of_the_same_folders(imagenet: Path) 
     assert tuple(owners) == imagenet100_classes()
 
 
-def test_imagenet_pictures_are_decoded_on_the_canvas_that_is_set(imagenet: Path) -> None:
+def test_imagenet_images_are_decoded_on_the_canvas_that_is_set(imagenet: Path) -> None:
     read = open_imagenet100(at(imagenet, canvas=16), "test").read(np.array([0]))
     assert read.images.shape == (1, 3, 16, 16)
     assert read.images[0, :, 8, 8].tolist() == [10, 20, 30]
@@ -343,9 +343,9 @@ def test_archives_are_unpacked_when_the_folder_is_not_there(tmp_path: Path, monk
     inner = tmp_path / "inner"
     with tarfile.open(tmp_path / "ILSVRC2012_img_train.tar", "w") as outer:
         for wnid in imagenet100_classes():
-            picture = save_solid(inner / wnid / "0.png")
+            image = save_solid(inner / wnid / "0.png")
             with tarfile.open(inner / f"{wnid}.tar", "w") as tar:
-                tar.add(picture, "0.png")
+                tar.add(image, "0.png")
             outer.add(inner / f"{wnid}.tar", f"{wnid}.tar")
     checksum = md5((tmp_path / "ILSVRC2012_img_train.tar").read_bytes()).hexdigest()
     monkeypatch.setitem(stored.ARCHIVE_META, "train", ("ILSVRC2012_img_train.tar", checksum))

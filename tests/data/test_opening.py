@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import save_solid
+from images import save_solid
 
 from iecl.data.folder import FolderSource
 from iecl.data.listing import list_images
@@ -29,9 +29,9 @@ def names(source: Source) -> list[str]:
 @pytest.fixture
 def animals(tmp_path: Path) -> Path:
     """15 cats, 10 dogs, 5 eels, one folder each, red, green and blue."""
-    for name, count, colour in (("cat", 15, (200, 0, 0)), ("dog", 10, (0, 200, 0)), ("eel", 5, (0, 0, 200))):
+    for name, count, color in (("cat", 15, (200, 0, 0)), ("dog", 10, (0, 200, 0)), ("eel", 5, (0, 0, 200))):
         for i in range(count):
-            save_solid(tmp_path / f"animals/{name}/{name}{i}.png", colour)
+            save_solid(tmp_path / f"animals/{name}/{name}{i}.png", color)
     return tmp_path / "animals"
 
 
@@ -102,21 +102,21 @@ def test_labels_can_be_switched_off(animals: Path) -> None:
     assert set(source.labels.tolist()) == {-1}
 
 
-# 30 pictures of 3 x 260 x 260 bytes are 5.8 times 2^20.
+# 30 images of 3 x 260 x 260 bytes are 5.8 times 2^20.
 @pytest.mark.parametrize(("megabytes", "kind"), [(6, ArraySource), (5, FolderSource), (0, FolderSource)])
-def test_pictures_are_kept_in_memory_up_to_the_size_allowed(animals: Path, megabytes: int, kind: type) -> None:
+def test_images_are_kept_in_memory_up_to_the_size_allowed(animals: Path, megabytes: int, kind: type) -> None:
     settings = settings_for(animals, canvas=260, image_size=128, resident_megabytes=megabytes)
     assert type(open_source(settings)) is kind
 
 
-def test_both_kinds_give_the_same_pictures(animals: Path) -> None:
+def test_both_kinds_give_the_same_images(animals: Path) -> None:
     kept, decoded = (open_source(settings_for(animals, resident_megabytes=size)) for size in (100, 0))
     for one, other in zip(in_order(kept, 7), in_order(decoded, 7), strict=True):
         assert all(bool((vars(one)[name] == vars(other)[name]).all()) for name in vars(one))
 
 
 def test_bad_files_are_reported_and_left_out_and_progress_is_told(animals: Path) -> None:
-    (animals / "cat/cat3.png").write_text("no picture")
+    (animals / "cat/cat3.png").write_text("no image")
     reports: list[tuple[str, str]] = []
     seen: list[tuple[int, int]] = []
     source = open_source(settings_for(animals), on_bad=lambda *r: reports.append(r), progress=lambda *p: seen.append(p))
@@ -135,7 +135,7 @@ def test_a_folder_whose_headers_are_good_and_bodies_bad_is_an_error(tmp_path: Pa
     for i in range(3):
         path = save_solid(tmp_path / f"{i}.bmp", size=(64, 64))
         os.truncate(path, 300)
-    with pytest.raises(UserError, match=r"none of the 3 pictures in .* can be read: 3 truncated"):
+    with pytest.raises(UserError, match=r"none of the 3 images in .* can be read: 3 truncated"):
         open_source(settings_for(tmp_path), on_bad=lambda path, reason: None)
 
 
@@ -149,10 +149,8 @@ def test_a_forbidden_sub_folder_is_reported(ordinary_user: Path) -> None:
 
 
 @pytest.mark.parametrize(("split", "asked"), [("train", "train"), ("train-part", "train"), ("test", "test")])
-def test_a_named_data_set_is_opened_by_its_own_function(
-    monkeypatch: pytest.MonkeyPatch, split: str, asked: str
-) -> None:
-    monkeypatch.setitem(DATASETS, "tiny", Entry("pictures:open_tiny", "two black pictures"))
+def test_a_named_dataset_is_opened_by_its_own_function(monkeypatch: pytest.MonkeyPatch, split: str, asked: str) -> None:
+    monkeypatch.setitem(DATASETS, "tiny", Entry("images:open_tiny", "two black images"))
     monkeypatch.setitem(FACTS, "tiny", FACTS["cifar10"])
     source = open_source(DataSettings(name="tiny"), split)
     assert (source.name, source.read(np.array([1])).images.shape) == (f"tiny {asked}", (1, 3, 32, 32))
@@ -161,7 +159,7 @@ def test_a_named_data_set_is_opened_by_its_own_function(
 DATA = os.environ.get("IECL_TEST_DATA", "")
 
 
-@pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the data sets")
+@pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the datasets")
 @pytest.mark.parametrize(
     ("folder", "image_size", "classes", "train", "test"),
     [

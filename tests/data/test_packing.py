@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pictures import save_numbered, save_solid
+from images import save_numbered, save_solid
 from PIL import Image
 
 import iecl
@@ -35,16 +35,16 @@ def settings_for(path: Path, **values: object) -> DataSettings:
 
 
 def ignore(path: str, reason: str) -> None:
-    """For tests that look at the pictures only."""
+    """For tests that look at the images only."""
 
 
 @pytest.fixture
 def animals(tmp_path: Path) -> Path:
     """15 cats, 10 dogs, 5 eels of several shapes; one cat and one dog cannot be read."""
-    for name, count, colour in (("cat", 15, (200, 0, 0)), ("dog", 10, (0, 200, 0)), ("eel", 5, (0, 0, 200))):
+    for name, count, color in (("cat", 15, (200, 0, 0)), ("dog", 10, (0, 200, 0)), ("eel", 5, (0, 0, 200))):
         for i in range(count):
-            save_solid(tmp_path / f"animals/{name}/{name}{i:02d}.png", colour, size=(8 + i, 12))
-    (tmp_path / "animals/cat/cat03.png").write_text("no picture")
+            save_solid(tmp_path / f"animals/{name}/{name}{i:02d}.png", color, size=(8 + i, 12))
+    (tmp_path / "animals/cat/cat03.png").write_text("no image")
     (tmp_path / "animals/dog/dog09.png").write_bytes(b"")
     return tmp_path / "animals"
 
@@ -57,10 +57,10 @@ def packed(animals: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def halves(tmp_path: Path) -> Path:
-    """A folder with train and val; val lacks the first class and one of its pictures is bad."""
+    """A folder with train and val; val lacks the first class and one of its images is bad."""
     for i, name in enumerate(("train/a/1", "train/a/2", "train/b/3", "train/b/4", "val/b/5", "val/b/6", "val/b/7")):
         save_solid(tmp_path / f"halves/{name}.png", (i, 0, 0))
-    (tmp_path / "halves/val/b/6.png").write_text("no picture")
+    (tmp_path / "halves/val/b/6.png").write_text("no image")
     return tmp_path / "halves"
 
 
@@ -104,7 +104,7 @@ def test_no_worker_is_needed(packed: Path) -> None:
 
 @pytest.mark.parametrize("split", ["pretrain", "train-part"])
 @pytest.mark.parametrize("memory", [0, 2**40])
-def test_the_system_is_told_of_pictures_before_they_are_read(
+def test_the_system_is_told_of_images_before_they_are_read(
     split: str, memory: int, packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[tuple[str, list[int]]] = []
@@ -173,8 +173,8 @@ def test_labels_can_be_left_out_when_packing_or_afterwards(animals: Path, packed
     for settings in (settings_for(tmp_path / "file"), settings_for(packed, labels="none")):
         source = open_source(settings, on_bad=ignore)
         assert (source.classes, set(source.labels.tolist())) == ((), {-1})
-    labelled = open_source(settings_for(packed), on_bad=ignore)
-    assert Counter(labelled.labels.tolist()) == {0: 14, 1: 9, 2: 5}
+    labeled = open_source(settings_for(packed), on_bad=ignore)
+    assert Counter(labeled.labels.tolist()) == {0: 14, 1: 9, 2: 5}
     with pytest.raises(UserError, match=r"was packed without classes \(data.labels = folders\); pack them again"):
         resolve_data(settings_for(tmp_path / "file", labels="folders"))
 
@@ -182,7 +182,7 @@ def test_labels_can_be_left_out_when_packing_or_afterwards(animals: Path, packed
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        ({"canvas": 48}, "holds pictures of 32 px (data.decode_size = 48); leave it out, or pack the pictures again"),
+        ({"canvas": 48}, "holds images of 32 px (data.decode_size = 48); leave it out, or pack the images again"),
         ({"canvas": 32}, ""),
         ({"image_size": 64}, ""),  # the originals are no larger either
     ],
@@ -198,11 +198,11 @@ def test_what_was_decided_when_packing_cannot_be_asked_for_differently(
     assert what in str(caught.value)
 
 
-def test_views_larger_than_what_was_kept_of_the_pictures_are_refused(tmp_path: Path) -> None:
+def test_views_larger_than_what_was_kept_of_the_images_are_refused(tmp_path: Path) -> None:
     save_solid(tmp_path / "folder/a.png", size=(100, 100))
     iecl.pack(tmp_path / "folder", tmp_path / "file", side=32, sets=SETS)
     assert resolve_data(settings_for(tmp_path / "file", image_size=32)).image_size == 32
-    with pytest.raises(UserError, match=r"holds pictures of 32 px, made of larger ones \(data.image_size = 96\)"):
+    with pytest.raises(UserError, match=r"holds images of 32 px, made of larger ones \(data.image_size = 96\)"):
         resolve_data(settings_for(tmp_path / "file", image_size=96))
 
 
@@ -273,7 +273,7 @@ def test_a_changed_byte_anywhere_is_found(packed: Path) -> None:
         assert source.read(np.array([row, row])).bad == ((0, DAMAGED), (1, DAMAGED))  # it does not become good
 
 
-def test_a_changed_picture_is_replaced_in_training_and_reported(packed: Path) -> None:
+def test_a_changed_image_is_replaced_in_training_and_reported(packed: Path) -> None:
     changed(packed, FIRST + 5 * 3 * 32 * 32)
     reports: list[tuple[str, str]] = []
     source = open_source(settings_for(packed), "pretrain", ignore)
@@ -361,8 +361,8 @@ def test_a_part_that_makes_no_sense_is_refused(packed: Path, change: dict[str, o
     [
         ("labels", 3, 3, "a label is not one of its 3 classes"),
         ("labels", 3, -2, "a label is not one of its 3 classes"),
-        ("sizes", (3, 0), 0, "a picture has no height or no width"),
-        ("sizes", (27, 1), 0, "a picture has no height or no width"),
+        ("sizes", (3, 0), 0, "an image has no height or no width"),
+        ("sizes", (27, 1), 0, "an image has no height or no width"),
         ("held_out", 0, 2, "its table of held_out has other numbers than 0 and 1"),
         ("ends", 3, -5, "its names do not follow each other"),
         ("ends", 3, 10**6, "its names do not follow each other"),
@@ -409,11 +409,11 @@ def test_a_sum_tells_every_exchange_of_words_and_bytes(width: int, values: list[
     assert len(sums_of(rows).unique()) == len(rows)
 
 
-def test_words_that_were_shuffled_within_a_picture_are_found(tmp_path: Path) -> None:
+def test_words_that_were_shuffled_within_an_image_are_found(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
     (tmp_path / "noise").mkdir()
-    for number, picture in enumerate(noise):
-        Image.fromarray(picture).save(tmp_path / f"noise/{number}.png")
+    for number, image in enumerate(noise):
+        Image.fromarray(image).save(tmp_path / f"noise/{number}.png")
     iecl.pack(tmp_path / "noise", tmp_path / "file", side=32, sets=SETS)
     content = bytearray(Path(tmp_path / "file").read_bytes())
     second = slice(FIRST + 3072, FIRST + 2 * 3072)
@@ -462,7 +462,7 @@ def test_a_file_that_changes_while_it_is_used_stops_the_reader_with_one_line(
         monkeypatch.setattr("iecl.data.packed.loops", lambda module, work: None)
     os.utime(packed, ns=(0, 0))  # some time ago: clocks of files tick a few hundred times in a second
     loader = Loader(open_source(settings_for(packed), "pretrain", ignore), batch=14, seed=1, on_bad=ignore)
-    assert len(list(loader.epoch(0))) == 2  # every picture was found good once
+    assert len(list(loader.epoch(0))) == 2  # every image was found good once
     harm(packed)
     with pytest.raises(TrainingError) as caught:
         list(loader.epoch(1))
@@ -574,7 +574,7 @@ def test_a_killed_process_leaves_the_old_file_and_the_next_one_cleans_up(tmp_pat
     [
         ("shapes", (), "shapes is decoded already (iecl pack); use it as it is: --data shapes"),
         ("animals", ("training.epochs=3",), "packing has no setting training (--set); write data.key=value"),
-        ("animals", ("data.colour=1",), "[data] has no setting 'colour'"),
+        ("animals", ("data.color=1",), "[data] has no setting 'color'"),
         ("nowhere", (), "there is no folder"),
     ],
 )
@@ -592,9 +592,9 @@ def test_a_packed_file_is_not_packed_again(packed: Path, tmp_path: Path) -> None
         iecl.pack(packed, tmp_path / "again")
 
 
-def test_a_folder_without_one_good_picture_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_one_good_image_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     for i in range(3):
         os.truncate(save_solid(tmp_path / f"folder/{i}.bmp", size=(64, 64)), 300)
-    with pytest.raises(UserError, match=r"none of the 3 pictures in .* can be read: 3 truncated"):
+    with pytest.raises(UserError, match=r"none of the 3 images in .* can be read: 3 truncated"):
         iecl.pack(tmp_path / "folder", tmp_path / "file", sets=SETS)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]

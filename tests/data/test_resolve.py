@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pictures import save_solid
+from images import save_solid
 
 from iecl.data import resolve
 from iecl.data.named import DATASETS, FACTS
@@ -14,7 +14,7 @@ from iecl.errors import UserError
 
 
 def folder_of(root: Path, *shapes: tuple[int, int]) -> DataSettings:
-    """Settings for a folder with one picture of each (width, height)."""
+    """Settings for a folder with one image of each (width, height)."""
     for i, shape in enumerate(shapes):
         save_solid(root / f"{i}.png", size=shape)
     return DataSettings(name=str(root))
@@ -37,15 +37,15 @@ def folder_of(root: Path, *shapes: tuple[int, int]) -> DataSettings:
         (900, 224, 448),  # twice the view is enough
     ],
 )
-def test_sizes_follow_the_short_side_of_the_pictures(tmp_path: Path, short: int, image_size: int, canvas: int) -> None:
+def test_sizes_follow_the_short_side_of_the_images(tmp_path: Path, short: int, image_size: int, canvas: int) -> None:
     resolved = resolve_data(folder_of(tmp_path, (short, short + 50)))
     assert (resolved.image_size, resolved.canvas) == (image_size, canvas)
 
 
-def test_the_median_decides_and_unreadable_pictures_do_not_count(tmp_path: Path) -> None:
+def test_the_median_decides_and_unreadable_images_do_not_count(tmp_path: Path) -> None:
     settings = folder_of(tmp_path, (64, 500), (64, 64), (2000, 2000), (70, 64), (10, 10))
     for i in range(20):
-        (tmp_path / f"bad{i}.jpg").write_text("no picture")
+        (tmp_path / f"bad{i}.jpg").write_text("no image")
     assert resolve_data(settings).image_size == 64
 
 
@@ -77,7 +77,7 @@ def test_nothing_is_left_open_and_resolving_twice_changes_nothing(tmp_path: Path
     assert resolve_data(once) == once
 
 
-def test_a_folder_without_classes_is_unlabelled(tmp_path: Path) -> None:
+def test_a_folder_without_classes_is_unlabeled(tmp_path: Path) -> None:
     assert resolve_data(folder_of(tmp_path, (8, 8), (8, 8))).labels == "none"
 
 
@@ -93,20 +93,20 @@ def test_a_folder_s_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     assert resolve_data(DataSettings(name="cats")).name == str(tmp_path / "cats")
 
 
-def test_a_named_data_set_brings_its_size_and_constants() -> None:
+def test_a_named_dataset_brings_its_size_and_constants() -> None:
     resolved = resolve_data(DataSettings(name="cifar10"))
     assert (resolved.name, resolved.image_size, resolved.canvas) == ("cifar10", 32, 32)
     assert resolved.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=1e-3)
     assert (resolved.mean, resolved.std) == (FACTS["cifar10"].mean, FACTS["cifar10"].std)
 
 
-def test_every_named_data_set_can_be_resolved_without_its_files() -> None:
+def test_every_named_dataset_can_be_resolved_without_its_files() -> None:
     resolved = {name: resolve_data(DataSettings(name=name)) for name in DATASETS}
     sizes = {name: (settings.image_size, settings.canvas) for name, settings in resolved.items()}
     assert sizes == {name: (FACTS[name].image_size, FACTS[name].canvas) for name in DATASETS}
 
 
-def test_a_folder_named_like_a_data_set_can_still_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_named_like_a_dataset_can_still_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder_of(tmp_path / "cifar10", (8, 8))
     monkeypatch.chdir(tmp_path)
     assert resolve_data(DataSettings(name="cifar10")).name == "cifar10"
@@ -117,7 +117,7 @@ def test_a_misspelt_name_gets_a_suggestion(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as caught:
         resolve_data(DataSettings(name="cifar-10"))
-    text = "there is no folder and no data set called 'cifar-10' (--data); did you mean cifar10?"
+    text = "there is no folder and no dataset called 'cifar-10' (--data); did you mean cifar10?"
     assert str(caught.value) == text
 
 
@@ -128,9 +128,9 @@ def test_a_missing_folder_is_said_to_be_missing(tmp_path: Path) -> None:
 
 def test_a_folder_in_which_nothing_can_be_read_is_an_error_with_the_reasons(tmp_path: Path) -> None:
     for i in range(3):
-        (tmp_path / f"{i}.png").write_text("no picture")
+        (tmp_path / f"{i}.png").write_text("no image")
     (tmp_path / "3.png").touch()
-    with pytest.raises(UserError, match=r"none of the 4 pictures in .* can be read: 3 not an image, 1 empty file"):
+    with pytest.raises(UserError, match=r"none of the 4 images in .* can be read: 3 not an image, 1 empty file"):
         resolve_data(DataSettings(name=str(tmp_path)))
 
 

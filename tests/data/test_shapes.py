@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from iecl.data import shapes
-from iecl.data.drawing import colour, noise, outline, texture
+from iecl.data.drawing import color, noise, outline, texture
 from iecl.data.named import FACTS
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError
@@ -19,7 +19,7 @@ from iecl.errors import UserError
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file in which the test pictures are kept, in a new cache folder."""
+    """The file in which the test images are kept, in a new cache folder."""
     monkeypatch.setenv("IECL_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "shapes-test.npz"
 
@@ -33,31 +33,31 @@ def all_of_test() -> Tensor:
 
 
 @pytest.mark.parametrize(("split", "digest"), [("train", "c17259e937fdc1d0"), ("test", "393559e6e0999fb9")])
-def test_the_first_hundred_pictures_have_not_moved_by_a_bit(split: str, digest: str) -> None:
-    pictures = shapes.draw(split, torch.arange(100))
-    assert blake2b(pictures.numpy().tobytes(), digest_size=8).hexdigest() == digest
+def test_the_first_hundred_images_have_not_moved_by_a_bit(split: str, digest: str) -> None:
+    images = shapes.draw(split, torch.arange(100))
+    assert blake2b(images.numpy().tobytes(), digest_size=8).hexdigest() == digest
 
 
-def test_a_picture_depends_on_its_own_number_only() -> None:
+def test_an_image_depends_on_its_own_number_only() -> None:
     together = shapes.draw("train", torch.arange(40))
     apart = shapes.draw("train", torch.tensor([31, 7]))
     assert torch.equal(apart, together[[31, 7]])
 
 
-def test_train_and_test_share_no_picture() -> None:
+def test_train_and_test_share_no_image() -> None:
     train, test = (shapes.draw(split, torch.arange(200)).flatten(1).float() for split in ("train", "test"))
     assert torch.cdist(train, test).min() > 255  # the root of the sum of squares: far beyond rounding
 
 
 @pytest.mark.parametrize(("split", "each"), [("train", 1000), ("test", 200)])
-def test_every_class_has_equally_many_pictures_in_no_order(split: str, each: int) -> None:
+def test_every_class_has_equally_many_images_in_no_order(split: str, each: int) -> None:
     labels = shapes.labels(split)
     assert np.bincount(labels).tolist() == [each] * 10
-    # Two neighbours share a class by chance in one of ten cases; the deviation of the share is below 0.007 here.
+    # Two neighbors share a class by chance in one of ten cases; the deviation of the share is below 0.007 here.
     assert abs((labels[1:] == labels[:-1]).mean() - 0.1) < 5 * math.sqrt(0.09 / len(labels))
 
 
-def test_class_names_tell_the_shape_and_the_texture_of_every_picture() -> None:
+def test_class_names_tell_the_shape_and_the_texture_of_every_image() -> None:
     factors = shapes.factors("test")
     told = [
         f"{shapes.TEXTURES[t]} {shapes.SHAPES[s]}" for t, s in zip(factors["texture"], factors["shape"], strict=True)
@@ -76,7 +76,7 @@ def test_no_nuisance_tells_the_class(name: str) -> None:
 
 def test_a_plain_object_has_the_tone_and_the_light_that_its_factors_tell(all_of_test: Tensor) -> None:
     factors = shapes.factors("test")
-    (rows,) = np.nonzero((factors["label"] == 0) & (factors["occlusion"] == 0))  # discs, whose centre is not empty
+    (rows,) = np.nonzero((factors["label"] == 0) & (factors["occlusion"] == 0))  # discs, whose center is not empty
     told = {name: values[rows] for name, values in factors.items()}
     row, column = (np.rint(told[axis] + 15.5).astype(int) for axis in "yx")
 
@@ -145,7 +145,7 @@ def test_spots_cover_less_than_their_ground() -> None:
     assert 0.2 < texture("spotted", a[None], b[None], a[None]).mean() < 0.4
 
 
-def test_background_noise_has_the_spectrum_of_natural_pictures() -> None:
+def test_background_noise_has_the_spectrum_of_natural_images() -> None:
     fields = noise(7, torch.arange(400), (2, 4, 8, 16, 32))
     power = torch.fft.fft2(fields).abs().square().mean(dim=0)
     steps = torch.fft.fftfreq(32, 1 / 32)
@@ -156,19 +156,19 @@ def test_background_noise_has_the_spectrum_of_natural_pictures() -> None:
     assert slope == pytest.approx(-2, abs=0.5)  # amplitude 1/f is power 1/f^2; grids of whole octaves only approach it
 
 
-def test_a_hue_changes_the_colour_but_not_the_luminance() -> None:
+def test_a_hue_changes_the_color_but_not_the_luminance() -> None:
     hue = torch.arange(12, dtype=torch.float64) / 12
-    colours = colour(torch.full_like(hue, 0.5), 0.2, hue)[:, :, 0, 0]
-    luminance = colours @ torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)
+    colors = color(torch.full_like(hue, 0.5), 0.2, hue)[:, :, 0, 0]
+    luminance = colors @ torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)
     assert luminance.tolist() == pytest.approx([0.5] * 12)
-    assert torch.cdist(colours, colours).fill_diagonal_(1).min() > 0.1
+    assert torch.cdist(colors, colors).fill_diagonal_(1).min() > 0.1
 
 
 # --- how hard it is
 
 
 def pixel_knn(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> float:
-    """Share of test pictures whose class the 20 most similar training pictures tell, similarity weighted."""
+    """Share of test images whose class the 20 most similar training images tell, similarity weighted."""
     mean = train.float().mean(dim=0)
     reference, query = (normalize((images - mean).flatten(1)) for images in (train, test))
     similarity, nearest = (query @ reference.T).topk(20)
@@ -176,27 +176,27 @@ def pixel_knn(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Te
     return (votes.argmax(dim=1) == test_labels).float().mean().item()
 
 
-def test_raw_pixels_of_some_pictures_hardly_tell_the_class(all_of_test: Tensor) -> None:
+def test_raw_pixels_of_some_images_hardly_tell_the_class(all_of_test: Tensor) -> None:
     labels = torch.from_numpy(shapes.labels("test"))
     assert pixel_knn(all_of_test[:1500], labels[:1500], all_of_test[1500:], labels[1500:]) < 0.35
 
 
 @pytest.mark.slow
-def test_raw_pixels_of_all_pictures_hardly_tell_the_class(all_of_test: Tensor, cache: Path) -> None:
+def test_raw_pixels_of_all_images_hardly_tell_the_class(all_of_test: Tensor, cache: Path) -> None:
     train, test = (torch.from_numpy(shapes.labels(split)) for split in ("train", "test"))
     assert pixel_knn(shapes.load("train"), train, all_of_test, test) < 0.35
 
 
 @pytest.mark.slow
-def test_the_constants_are_those_of_the_training_pictures(cache: Path) -> None:
+def test_the_constants_are_those_of_the_training_images(cache: Path) -> None:
     images = shapes.load("train").double() / 255
     assert images.mean(dim=(0, 2, 3)).tolist() == pytest.approx(FACTS["shapes"].mean, abs=5e-5)
     assert images.std(dim=(0, 2, 3)).tolist() == pytest.approx(FACTS["shapes"].std, abs=5e-5)
 
 
-def test_the_constants_are_about_those_of_the_test_pictures(all_of_test: Tensor) -> None:
+def test_the_constants_are_about_those_of_the_test_images(all_of_test: Tensor) -> None:
     images = all_of_test.double() / 255
-    # 2,000 pictures whose brightness has a deviation of about 0.13: a standard error of 0.003.
+    # 2,000 images whose brightness has a deviation of about 0.13: a standard error of 0.003.
     assert images.mean(dim=(0, 2, 3)).tolist() == pytest.approx(FACTS["shapes"].mean, abs=0.012)
     assert images.std(dim=(0, 2, 3)).tolist() == pytest.approx(FACTS["shapes"].std, abs=0.012)
 
@@ -204,7 +204,7 @@ def test_the_constants_are_about_those_of_the_test_pictures(all_of_test: Tensor)
 # --- the cache
 
 
-def test_pictures_are_drawn_once_and_read_afterwards(
+def test_images_are_drawn_once_and_read_afterwards(
     cache: Path, all_of_test: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = shapes.load("test")
@@ -262,7 +262,7 @@ def test_a_cache_that_cannot_be_right_is_made_again(
     assert list(cache.parent.iterdir()) == [cache]
 
 
-def test_without_a_place_to_keep_them_pictures_are_drawn_and_the_log_says_so(
+def test_without_a_place_to_keep_them_images_are_drawn_and_the_log_says_so(
     tmp_path: Path, all_of_test: Tensor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -274,7 +274,7 @@ def test_without_a_place_to_keep_them_pictures_are_drawn_and_the_log_says_so(
 # --- the source
 
 
-def test_the_source_gives_pictures_with_their_classes(cache: Path, all_of_test: Tensor) -> None:
+def test_the_source_gives_images_with_their_classes(cache: Path, all_of_test: Tensor) -> None:
     source = shapes.open_shapes(DataSettings(), "test")
     read = source.read(np.array([1999, 3]))
     assert torch.equal(read.images, all_of_test[[1999, 3]])
@@ -282,11 +282,11 @@ def test_the_source_gives_pictures_with_their_classes(cache: Path, all_of_test: 
     assert source.classes[source.labels[3]] == shapes.CLASSES[shapes.labels("test")[3]]
 
 
-def test_pretraining_sees_the_training_pictures(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretraining_sees_the_training_images(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "load", lambda split: torch.zeros(FACTS["shapes"].train, 3, 32, 32, dtype=torch.uint8))
     assert (shapes.open_shapes(DataSettings(), "pretrain").labels == shapes.labels("train")).all()
 
 
 def test_a_split_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UserError, match=r"shapes has no split 'unlabelled' \(split\); one of: train, test, pretrain"):
-        shapes.open_shapes(DataSettings(), "unlabelled")
+    with pytest.raises(UserError, match=r"shapes has no split 'unlabeled' \(split\); one of: train, test, pretrain"):
+        shapes.open_shapes(DataSettings(), "unlabeled")

@@ -1,4 +1,4 @@
-"""Two processes of one machine hold one copy of the pictures."""
+"""Two processes of one machine hold one copy of the images."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pictures import save_numbered
+from images import save_numbered
 
 from iecl import parallel
 from iecl.data import folder, sharing
@@ -16,12 +16,12 @@ from iecl.data.source import ArraySource
 from iecl.errors import UserError
 
 
-def settings_for(pictures: str) -> DataSettings:
-    return DataSettings(name=pictures, workers=0, labels="none", image_size=16, canvas=16)
+def settings_for(images: str) -> DataSettings:
+    return DataSettings(name=images, workers=0, labels="none", image_size=16, canvas=16)
 
 
 def work(rank: int, root: str) -> None:
-    """Open three folders, one after the other: with shared memory, without, and one without a good picture."""
+    """Open three folders, one after the other: with shared memory, without, and one without a good image."""
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.distributed.init_process_group("gloo", init_method=f"file://{root}/meet", rank=rank, world_size=2)
@@ -40,9 +40,9 @@ def work(rank: int, root: str) -> None:
     parallel.leave()
 
 
-def seen(rank: int, pictures: str, decoded: list[int]) -> dict[str, object]:
+def seen(rank: int, images: str, decoded: list[int]) -> dict[str, object]:
     reports: list[tuple[str, str]] = []
-    source = open_source(settings_for(pictures), on_bad=lambda *report: reports.append(report), is_shared=True)
+    source = open_source(settings_for(images), on_bad=lambda *report: reports.append(report), is_shared=True)
     assert isinstance(source, ArraySource)
     found = source.read(np.arange(len(source)))
     parallel.barrier()
@@ -61,7 +61,7 @@ def seen(rank: int, pictures: str, decoded: list[int]) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with pictures, and what two processes made of them."""
+    """A folder with images, and what two processes made of them."""
     folder = tmp_path_factory.mktemp("shared")
     save_numbered(folder / "good", 9, bad=(2, 5))
     save_numbered(folder / "bad", 3, bad=(0, 1, 2))
@@ -89,10 +89,10 @@ def test_the_first_process_decodes_and_the_others_look_at_the_same_memory(root: 
 
 def test_all_processes_are_told_that_nothing_can_be_read(root: Path) -> None:
     told = results(root, "bad")
-    assert told[0] == told[1] == {"error": f"none of the 3 pictures in {root}/bad can be read: 3 not an image"}
+    assert told[0] == told[1] == {"error": f"none of the 3 images in {root}/bad can be read: 3 not an image"}
 
 
 def test_one_process_needs_nobody(tmp_path: Path) -> None:
-    save_numbered(tmp_path / "pictures", 3)
-    source = open_source(settings_for(str(tmp_path / "pictures")), is_shared=True)
+    save_numbered(tmp_path / "images", 3)
+    source = open_source(settings_for(str(tmp_path / "images")), is_shared=True)
     assert source.read(np.array([2])).images[0, 0, 0, 0] == 2

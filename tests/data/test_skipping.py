@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import save_numbered
+from images import save_numbered
 
 import iecl
 from iecl.data import folder as folders

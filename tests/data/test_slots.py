@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pictures import save_numbered
+from images import save_numbered
 
 from iecl.data.folder import FolderSource
 from iecl.data.listing import list_images

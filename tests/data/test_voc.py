@@ -72,8 +72,8 @@ def test_a_list_that_is_missing_comes_with_those_that_are_there(voc: MadeVoc) ->
         ("", "the list .*odd.txt is empty"),
         ("p0 -1\n", "more than a name in a line: 'p0 -1' .*the plain list"),
         ("../p0\n", r"names '../p0', which is not the plain name"),
-        ("p0\np1\np0\n", "odd names a picture twice"),
-        ("p0\nq7\n", "there is no picture .*q7.jpg .*take it out of the list"),
+        ("p0\np1\np0\n", "odd names an image twice"),
+        ("p0\nq7\n", "there is no image .*q7.jpg .*take it out of the list"),
     ],
 )
 def test_an_odd_list_is_refused(voc: MadeVoc, content: str, words: str) -> None:
@@ -95,8 +95,8 @@ def test_boxes_cover_their_first_and_last_pixel(tmp_path: Path) -> None:
     assert example.boxes.difficult.tolist() == [False, True]
     assert example.size == (48, 64)
     # The rectangle was painted where the box says.
-    assert (example.picture()[:, 4:20, 2:10] == 250).all()
-    assert not (example.picture()[:, 4:20, 2:11] == 250).all()
+    assert (example.pixels()[:, 4:20, 2:10] == 250).all()
+    assert not (example.pixels()[:, 4:20, 2:11] == 250).all()
 
 
 def test_boxes_over_the_edge_are_clipped_and_boxes_without_area_are_left_out(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_boxes_over_the_edge_are_clipped_and_boxes_without_area_are_left_out(tmp
     assert opened.counts == {"objects": 2, "difficult": 0, "clipped": 1, "dropped": 3, "empty": 0}
 
 
-def test_a_picture_without_objects_is_kept(tmp_path: Path) -> None:
+def test_an_image_without_objects_is_kept(tmp_path: Path) -> None:
     voc = MadeVoc(tmp_path)
     voc.add("p0", [])
     opened = one(voc)
@@ -150,7 +150,7 @@ def replaced(old: str, new: str) -> Callable[[Path], None]:
         (replaced("<xmin>3</xmin>", "<xmin>left</xmin>"), "p0.xml has 'left' for bndbox/xmin"),
         (replaced("<xmin>3</xmin>", "<xmin>nan</xmin>"), "p0.xml has 'nan' for bndbox/xmin"),
         (replaced("<xmin>3</xmin>", ""), "p0.xml has None for bndbox/xmin"),
-        (replaced("<width>64", "<width>48"), r"p0.xml is for a picture of 48×48, p0.png is 64×48 .*EXIF"),
+        (replaced("<width>64", "<width>48"), r"p0.xml is for an image of 48×48, p0.png is 64×48 .*EXIF"),
         (replaced("</annotation>", ""), "p0.xml is not valid XML"),
         (lambda path: path.write_bytes(b"\xff\xfe<"), "cannot read .*p0.xml: it is not UTF-8"),
         (lambda path: path.write_text(" " * 2**22 + "<a/>"), "p0.xml is too large for an annotation"),
@@ -176,15 +176,15 @@ def test_an_annotation_without_a_size_is_enough(voc: MadeVoc) -> None:
     [
         (lambda path: path.write_bytes(path.read_bytes()[:900]), "truncated"),
         (lambda path: path.write_bytes(b""), "empty file"),
-        (lambda path: path.write_text("no picture"), "not an image"),
+        (lambda path: path.write_text("no image"), "not an image"),
     ],
 )
-def test_a_picture_that_cannot_be_read_is_refused_before_the_training(
+def test_an_image_that_cannot_be_read_is_refused_before_the_training(
     voc: MadeVoc, spoil: Callable[[Path], None], reason: str
 ) -> None:
     spoil(voc.image("p3"))
     for opener in (open_boxes, open_masks):
-        with pytest.raises(UserError, match=rf"the picture .*p3.png cannot be read: {reason} .*mend it"):
+        with pytest.raises(UserError, match=rf"the image .*p3.png cannot be read: {reason} .*mend it"):
             opener(voc.devkit, "train")
 
 
@@ -201,14 +201,14 @@ def test_own_classes_stand_in_a_file(tmp_path: Path) -> None:
         one(voc)
 
 
-def test_a_picture_turned_by_its_exif_is_taken_as_it_is_stored(tmp_path: Path) -> None:
+def test_an_image_turned_by_its_exif_is_taken_as_it_is_stored(tmp_path: Path) -> None:
     voc = MadeVoc(tmp_path)
     voc.add("p0", [("bird", (1, 1, 64, 20))])
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.open(voc.image("p0")).save(voc.image("p0"), exif=exif)
     (example,) = one(voc).examples
-    assert example.picture().shape == (3, 48, 64)
+    assert example.pixels().shape == (3, 48, 64)
 
 
 # --- masks
@@ -219,7 +219,7 @@ def test_a_mask_is_the_numbers_of_its_palette(voc: MadeVoc) -> None:
     numbers = opened.examples[1].numbers()
     assert numbers.dtype == np.uint8
     assert np.unique(numbers).tolist() == [0, 2, 3, 255]
-    # Picture p1: its bird from 40, 10 to 61, 41.
+    # Image p1: its bird from 40, 10 to 61, 41.
     assert (numbers[9:41, 39:61] == 3).all()
     assert (numbers[0] == 255).all()
     assert opened.counts == {"pixels": 4 * 48 * 64, "ignored": 4 * 64}
@@ -276,7 +276,7 @@ def test_the_fingerprint_changes_with_pixels_boxes_masks_and_order(voc: MadeVoc)
     assert len(changed | {boxes.fingerprint, masks.fingerprint}) == 6
 
 
-def test_progress_counts_the_pictures(voc: MadeVoc) -> None:
+def test_progress_counts_the_images(voc: MadeVoc) -> None:
     told: list[tuple[int, int]] = []
     open_boxes(voc.devkit, "train", lambda done, total: told.append((done, total)))
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]

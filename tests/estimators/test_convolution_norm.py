@@ -72,7 +72,7 @@ def test_the_operator_lies_between_the_kernels_norm_and_its_side_times_that(seed
 
 
 def test_of_default_layers_the_kernel_says_too_little() -> None:
-    # 64×3×3×3 by torch's own initialisation on 16×16: 1.38 by the kernel, 3.29 circular, 3.26 with zeros around.
+    # 64×3×3×3 by torch's own initialization on 16×16: 1.38 by the kernel, 3.29 circular, 3.26 with zeros around.
     torch.manual_seed(0)
     weight = nn.Conv2d(3, 64, 3).weight.detach().double()
     ratio = circular_norm(weight, 16, 16).item() / kernel_norm(weight)

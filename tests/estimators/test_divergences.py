@@ -87,10 +87,10 @@ def test_gaussian_kl_of_equal_laws_shows_the_declared_bias(
 
 
 def test_isotropic_kl_has_the_sign_and_the_trace_that_the_printed_one_lacks() -> None:
-    p, centre = rows_with(MEAN_P, SPREAD_P), double([0.5, 0])
-    right = isotropic_kl(p, centre, 2.0, shrinkage=0, floor=0)
-    printed = printed_isotropic_kl(p, centre, 2.0, shrinkage=0, floor=0)
-    assert right.item() == pytest.approx(gaussian_kl(MEAN_P, SPREAD_P, centre, 2 * UNIT).item(), abs=1e-9)
+    p, center = rows_with(MEAN_P, SPREAD_P), double([0.5, 0])
+    right = isotropic_kl(p, center, 2.0, shrinkage=0, floor=0)
+    printed = printed_isotropic_kl(p, center, 2.0, shrinkage=0, floor=0)
+    assert right.item() == pytest.approx(gaussian_kl(MEAN_P, SPREAD_P, center, 2 * UNIT).item(), abs=1e-9)
     assert right.item() == pytest.approx(0.475839, abs=5e-7)
     assert printed.item() == pytest.approx(5.961209, abs=5e-7)
 

@@ -33,11 +33,11 @@ def test_results_of_a_card_stand_in_their_own_files_too(made_run: MadeRun) -> No
         assert json.loads(Path(result["file"]).read_text())["top1"] == result["top1"]
 
 
-def test_the_card_of_a_file_goes_where_it_is_told(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:
+def test_the_card_of_a_file_goes_where_it_is_told(made_run: MadeRun, images: Path, tmp_path: Path) -> None:
     weights = made_run.directory.weights
     with pytest.raises(UserError, match=r"where is the card of .* to go.*--out.*name a folder"):
-        evaluate_all(weights, str(pictures), only=["knn"])
-    card = evaluate_all(weights, str(pictures), only=["knn"], out=tmp_path / "cards")
+        evaluate_all(weights, str(images), only=["knn"])
+    card = evaluate_all(weights, str(images), only=["knn"], out=tmp_path / "cards")
     assert Path(card["file"]) == tmp_path / "cards" / "card.md"
     assert (tmp_path / "cards" / "knn.json").exists()
 

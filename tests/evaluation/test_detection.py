@@ -58,7 +58,7 @@ def test_a_detector_is_trained_and_says_what_its_number_rests_on(voc: MadeVoc, n
     assert len(scores.details["curve"]["loss"]) == 2
     assert list(scores.details["ap50_by_class"]) == ["aeroplane", "bicycle", "bird"]
     assert scores.details["boxes"]["train"]["objects"] == 6
-    assert scores.protocol["shared_pictures"] == 2
+    assert scores.protocol["shared_images"] == 2
     assert (scores.protocol["train_list"], scores.protocol["test_list"]) == ("2012/train", "2012/val")
     state = loaded("resnet10-w16").backbone.state_dict()
     assert scores.protocol["backbone_weights"].endswith(
@@ -149,7 +149,7 @@ def test_strides_do_not_depend_on_the_first_batch(neck: str, scales: list[float]
     model = loaded("resnet10-w16")
     shape = DetectorShape(neck, (8, 16, 24, 32, 48), 8, 8, 8, 8)
     network = make_detector(pretrained_resnet(model, "detection"), shape, 3, model.mean, model.std).network.eval()
-    network([torch.rand(3, 17, 20)])  # padded to 32×32, which looks like a map of twice the picture's size
+    network([torch.rand(3, 17, 20)])  # padded to 32×32, which looks like a map of twice the image's size
     assert network.roi_heads.box_roi_pool.scales == scales
 
 
@@ -164,7 +164,7 @@ def test_a_renamed_tensor_stops_the_evaluation_before_the_training(voc: MadeVoc)
 # --- odd data and settings
 
 
-def test_one_picture_of_one_class_is_enough(tmp_path: Path) -> None:
+def test_one_image_of_one_class_is_enough(tmp_path: Path) -> None:
     voc = MadeVoc(tmp_path)
     voc.add("p0", [("bird", (5, 5, 40, 40))])
     voc.lists("one", ["p0"])
@@ -173,7 +173,7 @@ def test_one_picture_of_one_class_is_enough(tmp_path: Path) -> None:
     assert list(scores.details["ap50_by_class"]) == ["bird"]
 
 
-def test_a_picture_without_objects_is_trained_on_and_tested(voc: MadeVoc) -> None:
+def test_an_image_without_objects_is_trained_on_and_tested(voc: MadeVoc) -> None:
     voc.add("p9", [])
     voc.lists("more", ["p0", "p9"])
     scores = measure(voc, train="more", test="more", epochs=1)
@@ -181,16 +181,16 @@ def test_a_picture_without_objects_is_trained_on_and_tested(voc: MadeVoc) -> Non
 
 
 @pytest.mark.parametrize("difficult", [[], [0]])
-def test_pictures_without_an_object_to_find_are_refused(tmp_path: Path, difficult: list[int]) -> None:
+def test_images_without_an_object_to_find_are_refused(tmp_path: Path, difficult: list[int]) -> None:
     voc = MadeVoc(tmp_path)
     voc.add("p0", [("bird", (5, 5, 40, 40))] if difficult else [], difficult=difficult)
     voc.lists("one", ["p0"])
-    with pytest.raises(UserError, match=r"the pictures of 2012/one have no object to find \(--data\)"):
+    with pytest.raises(UserError, match=r"the images of 2012/one have no object to find \(--data\)"):
         measure(voc, train="one", test="one")
 
 
 def test_no_folder_is_refused() -> None:
-    with pytest.raises(UserError, match=r"no pictures with boxes or masks were named \(--data\); give a VOCdevkit"):
+    with pytest.raises(UserError, match=r"no images with boxes or masks were named \(--data\); give a VOCdevkit"):
         Detection(DetectionSettings()).measure(bench("resnet10-w16", None))
 
 

@@ -84,13 +84,13 @@ def test_an_overlap_of_exactly_one_half_is_a_hit(right: float, is_hit: bool) -> 
     assert ranking([found(((0, 0, right, 10), 0.9, 1))], [truth((FIRST, 1))], 1, 0.5).hits == [is_hit]
 
 
-def test_a_detection_of_another_class_or_in_another_picture_is_a_miss() -> None:
+def test_a_detection_of_another_class_or_in_another_image_is_a_miss() -> None:
     said, there = [found((FIRST, 0.9, 2)), found((FIRST, 0.8, 1))], [truth((FIRST, 1)), truth((FIRST, 2))]
     assert ranking(said, there, 1, 0.5) == Ranking([False], objects=1)
     assert ranking(said, there, 2, 0.5) == Ranking([False], objects=1)
 
 
-def test_scores_are_ranked_over_all_pictures() -> None:
+def test_scores_are_ranked_over_all_images() -> None:
     said = [found((SECOND, 0.2, 1), (FIRST, 0.4, 1)), found((FIRST, 0.3, 1))]
     assert ranking(said, [truth((FIRST, 1)), truth((FIRST, 1))], 1, 0.5).hits == [True, True, False]
 
@@ -116,8 +116,8 @@ def test_classes_without_an_object_to_find_are_left_out_of_the_mean() -> None:
 # --- a second derivation
 
 
-def random_pictures(seed: int, count: int = 6, classes: int = 3) -> tuple[list[Found], list[Truth]]:
-    """Pictures with up to six objects; half of the detections are near one of them."""
+def random_images(seed: int, count: int = 6, classes: int = 3) -> tuple[list[Found], list[Truth]]:
+    """Images with up to six objects; half of the detections are near one of them."""
     made = np.random.default_rng(seed)
 
     def boxes(number: int) -> np.ndarray:
@@ -151,10 +151,10 @@ def slow_overlap(a: list[float], b: list[float]) -> float:
 def slow_points(
     said: list[Found], there: list[Truth], label: int, threshold: float
 ) -> tuple[list[tuple[int, int]], int]:
-    """Hits and detections that count after each detection, one list over all pictures as the development kit has it."""
+    """Hits and detections that count after each detection, one list over all images as the development kit has it."""
     queue = [
-        (float(one.scores[i]), picture, one.boxes[i].tolist())
-        for picture, one in enumerate(said)
+        (float(one.scores[i]), image, one.boxes[i].tolist())
+        for image, one in enumerate(said)
         for i in range(len(one.labels))
         if int(one.labels[i]) == label
     ]
@@ -162,17 +162,17 @@ def slow_points(
     objects = sum(int(((one.labels == label) & ~one.difficult).sum()) for one in there)
     used: set[tuple[int, int]] = set()
     points, hits, counted = [], 0, 0
-    for _, picture, box in queue:
+    for _, image, box in queue:
         best, which = -1.0, -1
-        for i in range(len(there[picture].labels)):
-            share = slow_overlap(box, there[picture].boxes[i].tolist())
-            if int(there[picture].labels[i]) == label and share > best:
+        for i in range(len(there[image].labels)):
+            share = slow_overlap(box, there[image].boxes[i].tolist())
+            if int(there[image].labels[i]) == label and share > best:
                 best, which = share, i
-        if best >= threshold and bool(there[picture].difficult[which]):
+        if best >= threshold and bool(there[image].difficult[which]):
             continue
         counted += 1
-        if best >= threshold and (picture, which) not in used:
-            used.add((picture, which))
+        if best >= threshold and (image, which) not in used:
+            used.add((image, which))
             hits += 1
         points.append((hits, counted))
     return points, objects
@@ -192,8 +192,8 @@ def slow_precision(points: list[tuple[int, int]], objects: int) -> tuple[float, 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("threshold", [0.5, 0.75])
-def test_random_pictures_have_the_precision_of_a_slow_derivation(seed: int, threshold: float) -> None:
-    said, there = random_pictures(seed)
+def test_random_images_have_the_precision_of_a_slow_derivation(seed: int, threshold: float) -> None:
+    said, there = random_images(seed)
     result = voc_precision(said, there, classes=3, threshold=threshold)
     slow = {label: slow_points(said, there, label, threshold) for label in (1, 2, 3)}
     expected = {label: slow_precision(*pair) for label, pair in slow.items() if pair[1]}
@@ -201,16 +201,16 @@ def test_random_pictures_have_the_precision_of_a_slow_derivation(seed: int, thre
     assert result.eleven_points == pytest.approx({label: pair[1] for label, pair in expected.items()})
 
 
-def test_random_pictures_hold_every_case() -> None:
+def test_random_images_hold_every_case() -> None:
     """The comparison above would mean little if nothing were found, or nothing difficult."""
-    ranked = [ranking(*random_pictures(seed), label, 0.5) for seed in range(6) for label in (1, 2, 3)]
+    ranked = [ranking(*random_images(seed), label, 0.5) for seed in range(6) for label in (1, 2, 3)]
     assert sum(sum(one.hits) for one in ranked) > 30
     assert sum(len(one.hits) - sum(one.hits) for one in ranked) > 30
-    assert sum(int(one.difficult.sum()) for seed in range(6) for one in random_pictures(seed)[1]) > 10
+    assert sum(int(one.difficult.sum()) for seed in range(6) for one in random_images(seed)[1]) > 10
 
 
 def test_overlaps_are_those_of_the_slow_formula() -> None:
-    said, there = random_pictures(1)
+    said, there = random_images(1)
     boxes, others = said[0].boxes, torch.cat([one.boxes for one in there])
     expected = [[slow_overlap(a, b) for b in others.tolist()] for a in boxes.tolist()]
     torch.testing.assert_close(overlaps(boxes, others), torch.tensor(expected), atol=1e-5, rtol=0)
@@ -224,31 +224,31 @@ def by_pycocotools(said: list[Found], there: list[Truth]) -> list[float]:
     objects = [
         {
             "id": 0,
-            "image_id": picture,
+            "image_id": image,
             "category_id": int(one.labels[i]),
             "bbox": [*box[:2].tolist(), *(box[2:] - box[:2]).tolist()],
             "area": float((box[2:] - box[:2]).prod()),
             "iscrowd": int(one.difficult[i]),
         }
-        for picture, one in enumerate(there)
+        for image, one in enumerate(there)
         for i, box in enumerate(one.boxes)
     ]
     for number, row in enumerate(objects, start=1):
         row["id"] = number
     answers = [
         {
-            "image_id": picture,
+            "image_id": image,
             "category_id": int(one.labels[i]),
             "bbox": [*box[:2].tolist(), *(box[2:] - box[:2]).tolist()],
             "score": float(one.scores[i]),
         }
-        for picture, one in enumerate(said)
+        for image, one in enumerate(said)
         for i, box in enumerate(one.boxes)
     ]
     with contextlib.redirect_stdout(io.StringIO()):
         data = COCO()
         data.dataset = {
-            "images": [{"id": picture} for picture in range(len(there))],
+            "images": [{"id": image} for image in range(len(there))],
             "categories": [{"id": label} for label in (1, 2, 3)],
             "annotations": objects,
         }
@@ -262,7 +262,7 @@ def by_pycocotools(said: list[Found], there: list[Truth]) -> list[float]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_coco_precision_is_that_of_pycocotools(seed: int) -> None:
-    said, there = random_pictures(seed, count=10)
+    said, there = random_images(seed, count=10)
     expected = dict(zip(("ap", "ap50", "ap75"), by_pycocotools(said, there), strict=True))
     assert 0.01 < expected["ap"] < expected["ap50"] < 1
     assert coco_precision(said, there) == pytest.approx(expected, abs=1e-6)

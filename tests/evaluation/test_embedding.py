@@ -18,30 +18,30 @@ from iecl.evaluation.features import extract
 from made_runs import MadeRun
 
 
-def test_a_folder_becomes_one_row_for_each_readable_picture(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:
-    made = embed(made_run.directory.path, str(pictures), tmp_path / "out.npz")
+def test_a_folder_becomes_one_row_for_each_readable_image(made_run: MadeRun, images: Path, tmp_path: Path) -> None:
+    made = embed(made_run.directory.path, str(images), tmp_path / "out.npz")
     with np.load(tmp_path / "out.npz", allow_pickle=False) as file:
         columns = {name: file[name] for name in file.files}
     assert (made["rows"], made["width"], made["skipped"]) == (30, 128, 1)
     assert columns["features"].dtype == np.float32
     assert columns["features"].shape == (30, 128)
-    readable = sorted(path for path in pictures.rglob("*.png") if path.name != "broken.png")
+    readable = sorted(path for path in images.rglob("*.png") if path.name != "broken.png")
     assert columns["paths"].tolist() == [str(path) for path in readable]
     assert columns["labels"].tolist() == [0] * 10 + [1] * 10 + [2] * 10
     assert set(columns["splits"].tolist()) == {"all"}
     assert columns["index"].tolist() == [*range(20), *range(21, 31)]
 
 
-def test_rows_are_the_features_of_their_pictures(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:
-    embed(made_run.directory.path, str(pictures), tmp_path / "out.npz")
+def test_rows_are_the_features_of_their_images(made_run: MadeRun, images: Path, tmp_path: Path) -> None:
+    embed(made_run.directory.path, str(images), tmp_path / "out.npz")
     source, data = open_source(made_run.plan.data, "train"), made_run.plan.data
     expected = extract(made_run.method.encoder(), source, image_size=16, mean=data.mean, std=data.std, share=1.0).values
     torch.testing.assert_close(torch.from_numpy(np.load(tmp_path / "out.npz")["features"]), expected)
 
 
-def test_parquet_holds_the_same_columns(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:
-    embed(made_run.directory.path, str(pictures), tmp_path / "out.npz")
-    embed(made_run.directory.path, str(pictures), tmp_path / "out.parquet")
+def test_parquet_holds_the_same_columns(made_run: MadeRun, images: Path, tmp_path: Path) -> None:
+    embed(made_run.directory.path, str(images), tmp_path / "out.npz")
+    embed(made_run.directory.path, str(images), tmp_path / "out.parquet")
     arrays, table = np.load(tmp_path / "out.npz"), parquet.read_table(tmp_path / "out.parquet")
     assert sorted(table.column_names) == sorted(arrays.files)
     assert np.array_equal(np.array(table["features"].to_pylist(), dtype=np.float32), arrays["features"])
@@ -50,10 +50,10 @@ def test_parquet_holds_the_same_columns(made_run: MadeRun, pictures: Path, tmp_p
     assert table["splits"].to_pylist() == arrays["splits"].tolist()
 
 
-def test_training_pictures_come_before_test_pictures(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:
+def test_training_images_come_before_test_images(made_run: MadeRun, images: Path, tmp_path: Path) -> None:
     split = tmp_path / "split"
-    shutil.copytree(pictures, split / "train")
-    shutil.copytree(pictures, split / "test", ignore=shutil.ignore_patterns("[0-7].png", "broken.png"))
+    shutil.copytree(images, split / "train")
+    shutil.copytree(images, split / "test", ignore=shutil.ignore_patterns("[0-7].png", "broken.png"))
     embed(made_run.directory.path, str(split), tmp_path / "out.npz")
     found = np.load(tmp_path / "out.npz")
     assert found["splits"].tolist() == ["train"] * 30 + ["test"] * 6
@@ -61,13 +61,13 @@ def test_training_pictures_come_before_test_pictures(made_run: MadeRun, pictures
     assert all(path.startswith(str(split / "test")) for path in found["paths"][30:])
 
 
-def test_a_named_data_set_is_embedded_whole(made_run: MadeRun, tmp_path: Path) -> None:
+def test_a_named_dataset_is_embedded_whole(made_run: MadeRun, tmp_path: Path) -> None:
     made = embed(made_run.directory.path, "digits", tmp_path / "out.npz")
     assert made["rows"] == 1797
     assert np.load(tmp_path / "out.npz")["paths"][-1] == "digits[359]"
 
 
-def test_pictures_need_no_labels_and_their_names_no_encoding(made_run: MadeRun, tmp_path: Path) -> None:
+def test_images_need_no_labels_and_their_names_no_encoding(made_run: MadeRun, tmp_path: Path) -> None:
     flat = tmp_path / "flat"
     flat.mkdir()
     Image.new("RGB", (16, 16)).save(flat / "plain.png")
@@ -81,7 +81,7 @@ def test_pictures_need_no_labels_and_their_names_no_encoding(made_run: MadeRun, 
 
 
 def test_an_earlier_file_is_replaced_when_told_to_and_nothing_else_is_left(
-    made_run: MadeRun, tmp_path: Path, pictures: Path
+    made_run: MadeRun, tmp_path: Path, images: Path
 ) -> None:
     folder = tmp_path / "made"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Features: what the backbone says of each picture, and nothing done to the backbone."""
+"""Features: what the backbone says of each image, and nothing done to the backbone."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def backbone() -> nn.Module:
     return made
 
 
-def test_features_are_those_of_the_normalised_pictures_in_evaluation_mode(backbone: nn.Module) -> None:
+def test_features_are_those_of_the_normalized_images_in_evaluation_mode(backbone: nn.Module) -> None:
     source = twelve()
     found = plain(backbone, source)
     mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
@@ -43,7 +43,7 @@ def test_features_are_those_of_the_normalised_pictures_in_evaluation_mode(backbo
     assert found.index.tolist() == list(range(12))
 
 
-def test_of_a_large_picture_the_middle_is_seen(backbone: nn.Module) -> None:
+def test_of_a_large_image_the_middle_is_seen(backbone: nn.Module) -> None:
     source = twelve(side=32)
     middle = ArraySource("middle", source.images[:, :, 8:24, 8:24].contiguous())
     torch.testing.assert_close(plain(backbone, source, share=0.5).values, plain(backbone, middle).values)
@@ -81,8 +81,8 @@ def test_features_can_be_learnt_from(backbone: nn.Module) -> None:
     torch.testing.assert_close(head.weight.grad, found.values.sum(dim=0, keepdim=True))
 
 
-def test_a_broken_file_is_left_out_and_named(backbone: nn.Module, pictures: Path) -> None:
-    listing = list_images(pictures)
+def test_a_broken_file_is_left_out_and_named(backbone: nn.Module, images: Path) -> None:
+    listing = list_images(images)
     labels = numbered(listing, class_folders(listing, "folders"))
     source = FolderSource(listing, labels, ("blue", "green", "red"), side=16, max_pixels=10**6)
     named: list[str] = []
@@ -95,7 +95,7 @@ def test_a_broken_file_is_left_out_and_named(backbone: nn.Module, pictures: Path
     assert found.labels.bincount().tolist() == [10, 10, 10]
 
 
-def test_progress_ends_at_the_number_of_pictures(backbone: nn.Module) -> None:
+def test_progress_ends_at_the_number_of_images(backbone: nn.Module) -> None:
     told: list[tuple[int, int]] = []
     extract(
         backbone,
@@ -123,7 +123,7 @@ def test_crops_are_decided_by_seed_and_epoch_and_not_by_the_batch(backbone: nn.M
     assert not torch.allclose(plain(backbone, twelve()).values, first)
 
 
-def test_crops_keep_the_colours(backbone: nn.Module) -> None:
+def test_crops_keep_the_colors(backbone: nn.Module) -> None:
     flat = torch.tensor([200, 100, 50], dtype=torch.uint8)[None, :, None, None].expand(1, 3, 16, 16).contiguous()
     source = ArraySource("flat", flat)
     cut = extract_crops(backbone, source, image_size=16, mean=MEAN, std=STD, seed=0, epoch=0)
@@ -131,6 +131,6 @@ def test_crops_keep_the_colours(backbone: nn.Module) -> None:
 
 
 def test_rows_without_a_label_are_dropped_with_their_numbers() -> None:
-    some = Features(torch.eye(3), torch.tensor([2, -1, 0]), torch.tensor([7, 8, 9])).labelled("train")
+    some = Features(torch.eye(3), torch.tensor([2, -1, 0]), torch.tensor([7, 8, 9])).labeled("train")
     assert (some.labels.tolist(), some.index.tolist()) == ([2, 0], [7, 9])
     assert torch.equal(some.values, torch.eye(3)[[0, 2]])

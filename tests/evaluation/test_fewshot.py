@@ -53,18 +53,18 @@ def test_the_deviation_is_that_of_a_sample_of_tries() -> None:
     assert (alone.top1, alone.deviation) == ((first,), 0.0)
 
 
-def test_labels_of_test_pictures_and_of_other_pictures_are_not_used() -> None:
+def test_labels_of_test_images_and_of_other_images_are_not_used() -> None:
     train, test = clouds(100, seed=7, spread=1.5), clouds(100, seed=8, spread=1.5)
     (result,) = few_shot(train, test, ONE_BUDGET)
     hidden = torch.ones(100, dtype=torch.bool)
     hidden[torch.cat(result.parts)] = False
     values = train.values.clone()
-    values[hidden] = values[hidden].roll(1, dims=0)  # whose picture an unlabelled one is does not matter
+    values[hidden] = values[hidden].roll(1, dims=0)  # whose image an unlabeled one is does not matter
     (again,) = few_shot(Features(values, train.labels, train.index), test, ONE_BUDGET)
     assert again.top1 == result.top1
 
 
-def test_one_picture_of_each_class_is_enough() -> None:
+def test_one_image_of_each_class_is_enough() -> None:
     train = Features(torch.eye(3), torch.arange(3), torch.arange(3))
     results = few_shot(train, train, FewShotSettings(tries=1))
     assert [result.top1 for result in results] == [(1.0,)] * 5
@@ -96,17 +96,17 @@ def test_nothing_to_measure_is_refused() -> None:
         FewShotSettings(shares=(), shots=())
 
 
-def test_the_result_publishes_its_splits_by_name(made_run: MadeRun, pictures: Path) -> None:
+def test_the_result_publishes_its_splits_by_name(made_run: MadeRun, images: Path) -> None:
     bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
     evaluation = FewShot(FewShotSettings(shares=(0.1,), shots=(2,), tries=2))
     scores = evaluation.measure(bench)
-    assert evaluation.summary == "fewshot/1 logistic C=10 standardised 2 tries"
+    assert evaluation.summary == "fewshot/1 logistic C=10 standardized 2 tries"
     assert list(scores.values) == ["top1_10pct", "top1_2shot"]
     lists = scores.lists
     assert [len(part) for part in lists["2shot"]] == [6, 6]
-    assert all((pictures / name).is_file() for part in lists["2shot"] for name in part)
+    assert all((images / name).is_file() for part in lists["2shot"] for name in part)
     assert scores.details["splits"]["2shot"] == [fingerprint(part) for part in lists["2shot"]]
     assert scores.details["small_classes"] == {}
-    assert scores.details["pictures"] == {"10pct": 3, "2shot": 6}
+    assert scores.details["images"] == {"10pct": 3, "2shot": 6}
     assert scores.details["tries"]["2shot"][0] >= 1 / 3
     json.dumps(scores.details)  # plain types

@@ -39,7 +39,7 @@ def same(one: Course, other: Course) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_colours_are_learnt_and_the_model_stays_as_it_was(made_run: MadeRun) -> None:
+def test_colors_are_learnt_and_the_model_stays_as_it_was(made_run: MadeRun) -> None:
     bench = bench_of(made_run)
     before = {name: tensor.clone() for name, tensor in bench.model.backbone.state_dict().items()}
     scores = FineTune(SHORT).measure(bench)
@@ -123,7 +123,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_before_anything_is_loaded(mad
     assert not course.optimizer.state
 
 
-def test_other_settings_weights_or_pictures_start_anew(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:
+def test_other_settings_weights_or_images_start_anew(made_run: MadeRun, images: Path, tmp_path: Path) -> None:
     tuned(bench_of(made_run, work=tmp_path / "work"), SHORT, epochs=1)
 
     def start(run: MadeRun, settings: FineTuneSettings) -> int:
@@ -134,9 +134,9 @@ def test_other_settings_weights_or_pictures_start_anew(made_run: MadeRun, pictur
 
     assert start(made_run, SHORT) == 1
     assert start(made_run, replace(SHORT, rate=0.2)) == 0
-    (pictures / "blue" / "0.png").rename(pictures / "blue" / "zero.png")
+    (images / "blue" / "0.png").rename(images / "blue" / "zero.png")
     assert start(made_run, SHORT) == 0
-    (pictures / "blue" / "zero.png").rename(pictures / "blue" / "0.png")
+    (images / "blue" / "zero.png").rename(images / "blue" / "0.png")
     made_run.method = made_run.make_method(seed=2)
     made_run.save_weights()
     assert start(made_run, SHORT) == 0
@@ -152,15 +152,15 @@ def test_a_share_of_the_labels_is_that_of_few_shot(made_run: MadeRun) -> None:
 
 
 @pytest.mark.parametrize(("batch", "used"), [(256, 12), (16, 12), (11, 8), (10, 8), (2, 2)])
-def test_batches_have_about_one_size_and_few_pictures_are_lost(made_run: MadeRun, batch: int, used: int) -> None:
+def test_batches_have_about_one_size_and_few_images_are_lost(made_run: MadeRun, batch: int, used: int) -> None:
     lesson = Lesson.of(bench_of(made_run), replace(SHORT, batch=batch))
     assert lesson.loader.batch == used
     assert 24 - lesson.loader.steps * used < lesson.loader.steps
 
 
-def test_a_broken_file_is_named_and_does_no_harm(made_run: MadeRun, pictures: Path) -> None:
+def test_a_broken_file_is_named_and_does_no_harm(made_run: MadeRun, images: Path) -> None:
     for number in range(5):
-        shutil.copy(pictures / "green" / "broken.png", pictures / "green" / f"also broken {number}.png")
+        shutil.copy(images / "green" / "broken.png", images / "green" / f"also broken {number}.png")
     bench = bench_of(made_run)
     assert FineTune(SHORT).measure(bench).values["top1"] == 1.0
     assert {Path(path).name for path in bench.skipped} == {f"also broken {n}.png" for n in range(5)} | {"broken.png"}
@@ -173,22 +173,22 @@ def test_rates_that_are_too_high_are_told(made_run: MadeRun) -> None:
 
 def test_one_label_of_each_class_can_be_learnt_from(made_run: MadeRun, tmp_path: Path) -> None:
     for split, count in (("train", 2), ("test", 3)):
-        for label, colour in enumerate(("blue", "green")):
-            (tmp_path / "few" / split / colour).mkdir(parents=True)
+        for label, color in enumerate(("blue", "green")):
+            (tmp_path / "few" / split / color).mkdir(parents=True)
             for number in range(count):
                 pixels = np.full((16, 16, 3), 20 + number, np.uint8)
                 pixels[..., 2 - label] = 200
-                Image.fromarray(pixels).save(tmp_path / "few" / split / colour / f"{number}.png")
+                Image.fromarray(pixels).save(tmp_path / "few" / split / color / f"{number}.png")
     scores = FineTune(replace(SHORT, epochs=10, share=0.01)).measure(bench_of(made_run, tmp_path / "few"))
     assert scores.counts == {"n_train": 2, "n_test": 6, "classes": 2}
     assert scores.values["top1"] >= 0.5
 
 
-def test_images_of_one_class_are_refused(made_run: MadeRun, tmp_path: Path, pictures: Path) -> None:
+def test_images_of_one_class_are_refused(made_run: MadeRun, tmp_path: Path, images: Path) -> None:
     for split in ("train", "test"):
-        shutil.copytree(pictures / "blue", tmp_path / "one" / split / "blue")
+        shutil.copytree(images / "blue", tmp_path / "one" / split / "blue")
         (tmp_path / "one" / split / "red").mkdir()
-        shutil.copy(pictures / "green" / "broken.png", tmp_path / "one" / split / "red")
+        shutil.copy(images / "green" / "broken.png", tmp_path / "one" / split / "red")
     with pytest.raises(UserError, match=r"the train images are all of one class \(--data\)"):
         FineTune(SHORT).measure(bench_of(made_run, tmp_path / "one"))
 

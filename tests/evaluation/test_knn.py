@@ -20,15 +20,15 @@ def features(values: Tensor, labels: list[int] | Tensor) -> Features:
 
 
 def clouds(count: int, seed: int, classes: int = 7, width: int = 12) -> Features:
-    """Overlapping clouds around centres that are the same for every seed."""
+    """Overlapping clouds around centers that are the same for every seed."""
     made = torch.Generator().manual_seed(seed)
-    centres = torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
+    centers = torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
     labels = torch.randint(classes, (count,), generator=made)
-    return features(centres[labels] + 1.5 * torch.randn(count, width, generator=made), labels)
+    return features(centers[labels] + 1.5 * torch.randn(count, width, generator=made), labels)
 
 
 def slow_votes(bank: Features, query: Tensor, k: int, temperature: float) -> dict[int, float]:
-    """Votes by class, in Python's own numbers, one neighbour after the other."""
+    """Votes by class, in Python's own numbers, one neighbor after the other."""
 
     def cosine(a: list[float], b: list[float]) -> float:
         return sum(x * y for x, y in zip(a, b, strict=True)) / (math.hypot(*a) * math.hypot(*b) or 1.0)
@@ -110,7 +110,7 @@ def test_the_greatest_scores_are_the_same_with_any_number_of_threads() -> None:
     assert torch.equal(found[0], found[2])
 
 
-def test_without_numba_neighbours_are_found_by_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_neighbors_are_found_by_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iecl.evaluation.nearest.loops", lambda *_: None)
     bank, queries = clouds(500, seed=3), clouds(300, seed=4)
     expected = knn(bank, queries, 20)
@@ -118,7 +118,7 @@ def test_without_numba_neighbours_are_found_by_tensors(monkeypatch: pytest.Monke
     assert knn(bank, queries, 20).predictions.tolist() == expected.predictions.tolist()
 
 
-def test_neighbours_come_nearest_first() -> None:
+def test_neighbors_come_nearest_first() -> None:
     bank, queries = clouds(90, seed=27).values, clouds(10, seed=28).values
     (found,) = nearest(bank, queries, k=7, chunk=(100, 40))
     assert (found.cosine.diff(dim=1) <= 0).all()
@@ -177,7 +177,7 @@ def test_a_small_bank_votes_as_a_whole() -> None:
     assert knn(bank, queries, k=1000).predictions.tolist() == knn(bank, queries, k=5).predictions.tolist()
 
 
-def test_with_one_neighbour_top_five_is_top_one() -> None:
+def test_with_one_neighbor_top_five_is_top_one() -> None:
     result = knn(clouds(50, seed=13), clouds(200, seed=14), k=1)
     assert result.top1 == result.top5 < 1
 
@@ -189,13 +189,13 @@ def test_a_class_without_a_vote_is_never_among_the_five() -> None:
     assert (result.top1, result.top5) == (0.0, 0.5)
 
 
-def test_a_tiny_temperature_is_the_nearest_neighbour_and_not_a_number_out_of_range() -> None:
+def test_a_tiny_temperature_is_the_nearest_neighbor_and_not_a_number_out_of_range() -> None:
     bank, queries = clouds(100, seed=15), clouds(50, seed=16)
     cold = knn(bank, queries, k=20, temperature=1e-6)
     assert cold.predictions.tolist() == knn(bank, queries, k=1).predictions.tolist()
 
 
-def test_unlabelled_rows_neither_vote_nor_count() -> None:
+def test_unlabeled_rows_neither_vote_nor_count() -> None:
     bank = features(torch.tensor([[1.0, 0], [1.0, 0.1]]), [-1, 3])
     queries = features(torch.tensor([[1.0, 0], [0.0, 1]]), [3, -1])
     result = knn(bank, queries, k=1)

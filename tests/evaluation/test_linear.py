@@ -31,7 +31,7 @@ def test_accuracy_is_that_of_logistic_regression_on_overlapping_classes(spread: 
     reference = LogisticRegression(C=1e4, max_iter=1000).fit(train.values.numpy(), train.labels.numpy())
     expected = reference.score(test.values.numpy(), test.labels.numpy())
     result = linear(train, test)
-    # One deviation of a share of 2000 is 0.011; both see the same pictures, so that half of it is generous.
+    # One deviation of a share of 2000 is 0.011; both see the same images, so that half of it is generous.
     assert result.top1 == pytest.approx(expected, abs=0.006)
     assert 0.4 < expected < 0.97
 
@@ -110,7 +110,7 @@ def test_features_that_are_not_finite_are_refused() -> None:
 
 
 def _loss(fit: Features, rest: Features, settings: LinearSettings) -> float:
-    """Mean cross-entropy on `rest` of a head that learnt from `fit`, by torch's own function."""
+    """Mean cross-entropy on `rest` of a head that learned from `fit`, by torch's own function."""
     heads = Heads.empty(1, 10, fit.values.shape[1])
     train_heads(heads, lambda epoch: fit, [settings.pace], settings)
     return cross_entropy(heads.scores(rest.values)[:, 0], rest.labels).item()
@@ -132,12 +132,12 @@ def test_a_sweep_chooses_by_the_held_out_tenth_and_learns_from_all() -> None:
     assert result.pace == PACES[losses.index(min(losses))]
     assert max(alone) > min(alone)
     chosen = {"rate": result.pace.rate, "weight_decay": result.pace.decay}
-    whole = LinearSettings(epochs=8, batch=result.batch, **chosen, normalise="standardise")
-    assert result.top1 == pytest.approx(linear(train, test, whole).top1, abs=0.0026)  # one picture: rounding
+    whole = LinearSettings(epochs=8, batch=result.batch, **chosen, normalize="standardize")
+    assert result.top1 == pytest.approx(linear(train, test, whole).top1, abs=0.0026)  # one image: rounding
     assert result.batch == 30  # twenty steps in an epoch of 600
 
 
-def test_labels_of_test_pictures_do_not_change_the_choice() -> None:
+def test_labels_of_test_images_do_not_change_the_choice() -> None:
     train, test = skewed(300, seed=23), skewed(200, seed=24)
     swapped = Features(test.values, test.labels.roll(1), test.index)
     assert linear(train, test, QUICK).pace == linear(train, swapped, QUICK).pace
@@ -170,7 +170,7 @@ def test_the_optimum_of_two_classes_is_found_too() -> None:
     assert result.optimum.reading.top1 == 1.0
 
 
-def test_standardised_features_have_mean_0_and_deviation_1_and_a_constant_one_stays_finite() -> None:
+def test_standardized_features_have_mean_0_and_deviation_1_and_a_constant_one_stays_finite() -> None:
     train = clouds(50, seed=31, spread=3.0)
     train.values[:, 3] = 7.0
     scaled = Scale.of(train.values).apply(train).values
@@ -178,16 +178,16 @@ def test_standardised_features_have_mean_0_and_deviation_1_and_a_constant_one_st
     torch.testing.assert_close(scaled.std(dim=0, correction=0), (torch.arange(16) != 3).float(), atol=1e-5, rtol=0)
 
 
-def test_features_of_any_scale_give_the_same_answers_when_standardised() -> None:
+def test_features_of_any_scale_give_the_same_answers_when_standardized() -> None:
     train, test = clouds(200, seed=32, spread=2.0), clouds(200, seed=33, spread=2.0)
     stretch = torch.logspace(-3, 3, 16)
     wide = [Features(some.values * stretch + 5, some.labels, some.index) for some in (train, test)]
-    settings = LinearSettings(epochs=20, normalise="standardise")
+    settings = LinearSettings(epochs=20, normalize="standardize")
     assert linear(*wide, settings).top1 == pytest.approx(linear(train, test, settings).top1, abs=0.005)
     assert linear(*wide, LinearSettings(epochs=20)).top1 < linear(train, test, settings).top1 - 0.1
 
 
-def test_with_one_picture_of_each_class_there_is_nothing_to_choose_by() -> None:
+def test_with_one_image_of_each_class_there_is_nothing_to_choose_by() -> None:
     train = Features(torch.eye(3), torch.arange(3), torch.arange(3))
     with pytest.raises(UserError, match=r"nothing can be held out .*\(linear.mode, .*\); use mode=cached"):
         linear(train, train, QUICK)
@@ -207,11 +207,11 @@ def test_what_a_sweep_found_is_in_the_result(made_run: MadeRun) -> None:
     bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
     evaluation = Linear(LinearSettings(mode="sweep", epochs=5, rates=(0.01, 0.1), decays=(1e-5,), reference=True))
     scores = evaluation.measure(bench)
-    assert evaluation.summary == "linear/1 sgd lr=swept wd=swept batch=512 epochs=5 sweep standardised"
+    assert evaluation.summary == "linear/1 sgd lr=swept wd=swept batch=512 epochs=5 sweep standardized"
     assert scores.values["top1"] == scores.details["optimum"]["top1"] == 1.0
     assert list(scores.details["sweep"]["held_out_top1"]) == ["0.01, 1e-05", "0.1, 1e-05"]
     assert scores.details["sweep"]["rate"] in (0.01, 0.1)
-    assert scores.details["sweep"]["batch"] == 2  # 24 pictures
+    assert scores.details["sweep"]["batch"] == 2  # 24 images
 
 
 def test_a_sweep_counts_the_epochs_of_both_rounds() -> None:

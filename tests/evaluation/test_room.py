@@ -1,4 +1,4 @@
-"""Memory for a batch of large pictures: reckoned from shapes, and refused before it runs out."""
+"""Memory for a batch of large images: estimated from shapes, and refused before it runs out."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def plain(network: nn.Module, images: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["resnet10-w16", "resnet18"])
-def test_what_is_reckoned_is_what_convolutions_and_norms_give(name: str) -> None:
+def test_what_is_estimated_is_what_convolutions_and_norms_give(name: str) -> None:
     network, given = make_backbone(name).eval(), list[int]()
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.BatchNorm2d):
@@ -32,7 +32,7 @@ def test_what_is_reckoned_is_what_convolutions_and_norms_give(name: str) -> None
 def test_a_batch_that_cannot_fit_is_refused_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     network, cpu = make_backbone("resnet10-w16"), torch.device("cpu")
     monkeypatch.setattr(room, "free_memory", lambda device: 2 * 1024)
-    words = r"16 pictures of 800×1066 through resnet10-w16 need more than \d+ GB of memory, 2 GB are free \(batch\)"
+    words = r"16 images of 800×1066 through resnet10-w16 need more than \d+ GB of memory, 2 GB are free \(batch\)"
     with pytest.raises(UserError, match=words):
         room.check_room(network, plain, 16, (800, 1066), cpu, "resnet10-w16")
     room.check_room(network, plain, 1, (800, 1066), cpu, "resnet10-w16")
@@ -46,11 +46,11 @@ def test_a_detector_asks_for_room_before_its_first_step(
 ) -> None:
     monkeypatch.setattr(room, "free_memory", lambda device: 1024)
     evaluation = Detection(DetectionSettings(neck=neck, batch=16))
-    with pytest.raises(UserError, match=r"16 pictures of 800×1066 through resnet18 need more than \d+ GB"):
+    with pytest.raises(UserError, match=r"16 images of 800×1066 through resnet18 need more than \d+ GB"):
         evaluation.measure(bench("resnet18", made_voc(tmp_path).root))
 
 
 def test_a_segmenter_asks_for_room_before_its_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "free_memory", lambda device: 1024)
-    with pytest.raises(UserError, match=r"16 pictures of 513×513 through resnet18 need more than \d GB"):
+    with pytest.raises(UserError, match=r"16 images of 513×513 through resnet18 need more than \d GB"):
         Segmentation(SegmentationSettings()).measure(bench("resnet18", made_voc(tmp_path).root))

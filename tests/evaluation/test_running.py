@@ -18,15 +18,15 @@ from iecl.evaluation.running import evaluate
 from made_runs import MEAN, STD, MadeRun
 
 
-def test_knn_on_the_data_of_the_run_comes_with_its_whole_protocol(made_run: MadeRun, pictures: Path) -> None:
+def test_knn_on_the_data_of_the_run_comes_with_its_whole_protocol(made_run: MadeRun, images: Path) -> None:
     result = evaluate("knn", made_run.directory.path, k=3)
     seconds, file = result.pop("seconds"), result.pop("file")
     assert seconds >= 0
     assert result == {
         "evaluation": "knn",
         "numbers": ["top1"],
-        "top1": 1.0,  # colours are easy even for a backbone that was never trained
-        # Of 24 pictures 8 are of the right class: in a plain vote of 20 another class has as many.
+        "top1": 1.0,  # colors are easy even for a backbone that was never trained
+        # Of 24 images 8 are of the right class: in a plain vote of 20 another class has as many.
         "also": {"k=20 T=0.07 cosine": 1.0, "k=200 T=0.1 cosine": 1.0, "k=20 uniform": 1 / 3},
         "n_train": 24,  # four fifths of thirty, of each class
         "n_test": 6,
@@ -53,12 +53,12 @@ def test_knn_on_the_data_of_the_run_comes_with_its_whole_protocol(made_run: Made
         "model": str(made_run.directory.path),
         "method": "not known",  # weights made for a test do not say
         "weights": load_model(made_run.directory.path).proof,
-        "data": str(pictures),
+        "data": str(images),
         "skipped": 1,
     }
     assert json.loads(Path(file).read_text()) == result | {"seconds": seconds}
     assert Path(file).parent == made_run.directory.evaluations
-    assert Path(file).name.startswith("knn-pictures-")
+    assert Path(file).name.startswith("knn-images-")
 
 
 def test_a_run_that_ignored_the_class_folders_is_measured_by_them(made_run: MadeRun) -> None:
@@ -92,19 +92,19 @@ def test_named_data_go_by_their_name_and_their_own_split(made_run: MadeRun) -> N
     assert 0.3 < result["top1"] < 1  # an untrained backbone is far above chance on digits
 
 
-def test_a_folder_with_splits_is_tested_on_its_test_pictures(made_run: MadeRun, pictures: Path) -> None:
-    split = pictures.parent / "split"
-    shutil.copytree(pictures, split / "train")
-    shutil.copytree(pictures, split / "val", ignore=shutil.ignore_patterns("[0-6].png", "broken.png"))
+def test_a_folder_with_splits_is_tested_on_its_test_images(made_run: MadeRun, images: Path) -> None:
+    split = images.parent / "split"
+    shutil.copytree(images, split / "train")
+    shutil.copytree(images, split / "val", ignore=shutil.ignore_patterns("[0-6].png", "broken.png"))
     result = evaluate("knn", made_run.directory.path, str(split))
     assert (result["n_train"], result["n_test"], result["skipped"]) == (30, 9, 1)
     assert result["protocol"]["test_split"] == "its own"
 
 
-def test_an_exported_file_is_measured_and_writes_nothing(made_run: MadeRun, pictures: Path) -> None:
-    before = sorted(pictures.parent.rglob("*.json"))
-    alone = evaluate("knn", made_run.directory.weights, str(pictures), k=3)
-    assert sorted(pictures.parent.rglob("*.json")) == before
+def test_an_exported_file_is_measured_and_writes_nothing(made_run: MadeRun, images: Path) -> None:
+    before = sorted(images.parent.rglob("*.json"))
+    alone = evaluate("knn", made_run.directory.weights, str(images), k=3)
+    assert sorted(images.parent.rglob("*.json")) == before
     run = evaluate("knn", made_run.directory.path, k=3)
     assert (alone["top1"], alone["protocol_id"], alone["weights"]) == (run["top1"], run["protocol_id"], run["weights"])
 
@@ -116,12 +116,12 @@ def test_another_checkpoint_has_a_file_of_its_own(made_run: MadeRun) -> None:
     assert best["file"] == final["file"].replace(".json", "-best.json")
 
 
-def test_larger_pictures_are_seen_in_their_middle(tmp_path: Path, pictures: Path) -> None:
-    run = MadeRun(tmp_path / "run", data=str(pictures))
+def test_larger_images_are_seen_in_their_middle(tmp_path: Path, images: Path) -> None:
+    run = MadeRun(tmp_path / "run", data=str(images))
     run.plan = replace(run.plan, data=replace(run.plan.data, image_size=72))
     run.save_weights()
-    result = evaluate("knn", run.directory.weights, str(pictures), k=1)
-    assert result["protocol_id"] == "knn/1 k=1 T=0.07 cosine centre 0.875 72px"
+    result = evaluate("knn", run.directory.weights, str(images), k=1)
+    assert result["protocol_id"] == "knn/1 k=1 T=0.07 cosine center 0.875 72px"
     assert result["protocol"]["crop_share"] == 0.875
 
 
@@ -140,7 +140,7 @@ def test_a_wrong_option_is_refused(made_run: MadeRun, name: str, options: dict[s
 
 
 @pytest.mark.parametrize("name", ["knn", "linear", "fewshot", "finetune"])
-def test_pictures_without_labels_are_refused(name: str, made_run: MadeRun, tmp_path: Path) -> None:
+def test_images_without_labels_are_refused(name: str, made_run: MadeRun, tmp_path: Path) -> None:
     flat = tmp_path / "flat"
     flat.mkdir()
     for number in range(10):
@@ -151,7 +151,7 @@ def test_pictures_without_labels_are_refused(name: str, made_run: MadeRun, tmp_p
         evaluate(name, made_run.directory.path, str(flat))
 
 
-def test_a_file_needs_to_be_told_which_pictures(made_run: MadeRun) -> None:
+def test_a_file_needs_to_be_told_which_images(made_run: MadeRun) -> None:
     with pytest.raises(UserError, match="does not say on which images to measure"):
         evaluate("knn", made_run.directory.weights)
 
@@ -175,7 +175,7 @@ def test_repetitions_that_mean_nothing_are_refused(made_run: MadeRun, name: str,
 
 
 @pytest.mark.parametrize(("name", "options"), [("knn", {}), ("linear", {"epochs": 2}), ("finetune", {"epochs": 1})])
-def test_a_result_says_which_pictures_were_right(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+def test_a_result_says_which_images_were_right(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     run = MadeRun(tmp_path / "run", data="digits")
     run.save_weights()
     result = evaluate(name, run.directory.path, **options)
@@ -184,16 +184,16 @@ def test_a_result_says_which_pictures_were_right(tmp_path: Path, name: str, opti
     assert 0 < right.sum() < 360
 
 
-def test_pictures_that_were_learnt_from_are_listed_beside_the_result(made_run: MadeRun) -> None:
+def test_images_that_were_learnt_from_are_listed_beside_the_result(made_run: MadeRun) -> None:
     result = evaluate("fewshot", made_run.directory.path, shares=[], shots=[2], tries=3)
-    lists = json.loads((made_run.directory.evaluations / "pictures" / Path(result["file"]).name).read_text())
+    lists = json.loads((made_run.directory.evaluations / "images" / Path(result["file"]).name).read_text())
     assert [len(part) for part in lists["2shot"]] == [6, 6, 6]
     assert result["numbers"] == ["top1_2shot"] == list(result["deviation"])
 
 
-def test_a_result_goes_to_the_file_that_is_asked_for(made_run: MadeRun, pictures: Path, tmp_path: Path) -> None:
+def test_a_result_goes_to_the_file_that_is_asked_for(made_run: MadeRun, images: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "result.json"
-    result = evaluate("knn", made_run.directory.weights, str(pictures), out=out)
+    result = evaluate("knn", made_run.directory.weights, str(images), out=out)
     assert json.loads(out.read_text()) | {"file": str(out)} == result
 
 

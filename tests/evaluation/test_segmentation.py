@@ -38,13 +38,13 @@ def test_a_segmenter_is_trained_and_says_what_its_number_rests_on(voc: MadeVoc) 
         sum(scores.details["iou_by_class"].values()) / len(scores.details["iou_by_class"])
     )
     assert scores.protocol["true_output_stride"] == 8  # its own: it was made for small images
-    assert scores.protocol["shared_pictures"] == 2
+    assert scores.protocol["shared_images"] == 2
     state = loaded("resnet10-w16").backbone.state_dict()
     assert scores.protocol["backbone_weights"].endswith(fingerprint(state))
     assert scores.seen == "2012/train>2012/val long 32px"
 
 
-def test_four_pictures_are_learnt(voc: MadeVoc) -> None:
+def test_four_images_are_learnt(voc: MadeVoc) -> None:
     scores = measure(voc, epochs=15, schedule="cosine", contrast=0.0)
     curve = scores.details["curve"]["loss"]
     assert curve[-1] < 0.3 * curve[0]
@@ -94,7 +94,7 @@ def test_basic_blocks_with_the_large_stem_take_both_strides(voc: MadeVoc, output
     assert scores.protocol["head_dilations"] == [96 // output_stride * k for k in (1, 2, 3)]
 
 
-def test_one_picture_of_one_class_is_enough(tmp_path: Path) -> None:
+def test_one_image_of_one_class_is_enough(tmp_path: Path) -> None:
     voc = MadeVoc(tmp_path)
     voc.add("p0", [("bird", (5, 5, 40, 40))])
     voc.lists("one", ["p0"])

@@ -27,10 +27,10 @@ def test_a_class_that_is_nowhere_is_left_out_and_one_that_is_only_predicted_coun
     assert union_of(matrix) == Union({0: 0.75, 2: 0.0}, pixel_accuracy=0.75)
 
 
-def test_pictures_share_one_matrix_and_are_not_averaged() -> None:
+def test_images_share_one_matrix_and_are_not_averaged() -> None:
     large = confusion(torch.ones(90, dtype=torch.int64), torch.ones(90, dtype=torch.int64), 2)
     small = confusion(torch.zeros(10, dtype=torch.int64), torch.ones(10, dtype=torch.int64), 2)
-    assert union_of(large + small).by_class[1] == 0.9  # the mean over pictures would be 0.5
+    assert union_of(large + small).by_class[1] == 0.9  # the mean over images would be 0.5
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -9,7 +9,7 @@ import torch
 from iecl.data.folder import FolderSource, resident
 from iecl.data.labels import class_folders, numbered
 from iecl.data.listing import list_images
-from iecl.evaluation.splits import Budget, fingerprint, hashes_of, held_out, labelled_part, names_of
+from iecl.evaluation.splits import Budget, fingerprint, hashes_of, held_out, labeled_part, names_of
 
 LABELS = torch.tensor([0] * 200 + [1] * 30 + [2] * 3 + [4])
 HASHES = hashes_of(f"class/{number}.png" for number in range(len(LABELS)))
@@ -30,13 +30,13 @@ def sizes(rows: torch.Tensor) -> list[int]:
     ],
 )
 def test_every_class_gives_what_was_asked_for_or_what_it_has(budget: Budget, expected: list[int]) -> None:
-    assert sizes(labelled_part(LABELS, HASHES, budget, seed=0)) == expected
+    assert sizes(labeled_part(LABELS, HASHES, budget, seed=0)) == expected
 
 
 def test_classes_that_are_too_small_are_counted() -> None:
     counts = LABELS.bincount()
-    assert Budget(shots=5).misfits(counts) == 2  # three pictures and one
-    assert Budget(share=0.01).misfits(counts) == 3  # 0.3, 0.03 and 0.01 of a picture
+    assert Budget(shots=5).misfits(counts) == 2  # three images and one
+    assert Budget(share=0.01).misfits(counts) == 3  # 0.3, 0.03 and 0.01 of an image
     assert Budget(shots=1).misfits(counts) == Budget(share=1.0).misfits(counts) == 0
 
 
@@ -45,20 +45,20 @@ def test_classes_that_are_too_small_are_counted() -> None:
     [(Budget(shots=1), Budget(shots=5)), (Budget(share=0.01), Budget(share=0.1)), (Budget(shots=1), Budget(share=0.5))],
 )
 def test_a_greater_budget_holds_the_smaller_one(small: Budget, large: Budget) -> None:
-    few, many = (set(labelled_part(LABELS, HASHES, budget, seed=3).tolist()) for budget in (small, large))
+    few, many = (set(labeled_part(LABELS, HASHES, budget, seed=3).tolist()) for budget in (small, large))
     assert few < many
 
 
-def test_seeds_and_tries_draw_other_pictures_and_the_same_ones_again() -> None:
+def test_seeds_and_tries_draw_other_images_and_the_same_ones_again() -> None:
     budget = Budget(shots=5)
-    first, again = (labelled_part(LABELS, HASHES, budget, seed=0, attempt=1).tolist() for _ in range(2))
+    first, again = (labeled_part(LABELS, HASHES, budget, seed=0, attempt=1).tolist() for _ in range(2))
     assert first == again
-    assert first != labelled_part(LABELS, HASHES, budget, seed=1, attempt=1).tolist()
-    assert first != labelled_part(LABELS, HASHES, budget, seed=0, attempt=2).tolist()
+    assert first != labeled_part(LABELS, HASHES, budget, seed=1, attempt=1).tolist()
+    assert first != labeled_part(LABELS, HASHES, budget, seed=0, attempt=2).tolist()
 
 
 def test_draws_are_even() -> None:
-    drawn = torch.cat([labelled_part(LABELS, HASHES, Budget(shots=3), seed) for seed in range(300)])
+    drawn = torch.cat([labeled_part(LABELS, HASHES, Budget(shots=3), seed) for seed in range(300)])
     counts = drawn.bincount()[200:230]  # the class of thirty: three of thirty in 300 draws are 30 for each
     # Four deviations of a binomial of 300 at 0.1 are 21.
     assert int(counts.min()) > 9
@@ -67,7 +67,7 @@ def test_draws_are_even() -> None:
 
 def test_a_draw_never_changes() -> None:
     # Written down once: numbers that others have measured with must stay.
-    assert labelled_part(LABELS, HASHES, Budget(shots=2), seed=0).tolist() == [9, 194, 218, 224, 231, 232, 233]
+    assert labeled_part(LABELS, HASHES, Budget(shots=2), seed=0).tolist() == [9, 194, 218, 224, 231, 232, 233]
     assert held_out(LABELS[200:], HASHES[200:])[1].tolist() == [6, 10, 24, 31]
 
 
@@ -77,15 +77,15 @@ def test_a_tenth_of_each_class_is_held_out_and_none_of_a_class_of_one() -> None:
     assert sorted([*fit.tolist(), *rest.tolist()]) == list(range(len(LABELS)))
 
 
-def test_another_order_of_the_pictures_changes_no_choice() -> None:
+def test_another_order_of_the_images_changes_no_choice() -> None:
     order = torch.randperm(len(LABELS), generator=torch.Generator().manual_seed(0))
-    here = labelled_part(LABELS, HASHES, Budget(shots=5), seed=0)
-    there = order[labelled_part(LABELS[order], HASHES[order], Budget(shots=5), seed=0)]
+    here = labeled_part(LABELS, HASHES, Budget(shots=5), seed=0)
+    there = order[labeled_part(LABELS[order], HASHES[order], Budget(shots=5), seed=0)]
     assert sorted(there.tolist()) == here.tolist()
 
 
-def test_names_do_not_depend_on_where_the_folder_is_nor_on_what_is_unreadable(pictures: Path) -> None:
-    listing = list_images(pictures)
+def test_names_do_not_depend_on_where_the_folder_is_nor_on_what_is_unreadable(images: Path) -> None:
+    listing = list_images(images)
     labels = numbered(listing, class_folders(listing, "folders"))
     source = FolderSource(listing, labels, ("blue", "green", "red"), side=16, max_pixels=10**6)
     kept, _ = resident(source, workers=0)

@@ -1,4 +1,4 @@
-"""Sixteen real pictures learnt by heart: the whole way from files to metrics can reach the top."""
+"""Sixteen real images learned by heart: the whole way from files to metrics can reach the top."""
 
 import os
 from pathlib import Path
@@ -12,8 +12,8 @@ from iecl.evaluation.segmentation import Segmentation, SegmentationSettings
 from made_voc import bench
 
 DATA = os.environ.get("IECL_TEST_DATA", "")
-needs_voc = pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the data sets")
-# As in benchmarks/voc.py: small pictures, a small detector, and rates that suit a network nobody trained.
+needs_voc = pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the datasets")
+# As in benchmarks/voc.py: small images, a small detector, and rates that suit a network nobody trained.
 COMMON: dict[str, Any] = {"train": "few", "test": "few", "schedule": "cosine", "workers": 0}
 DETECTION = Detection(
     DetectionSettings(
@@ -41,7 +41,7 @@ SEGMENTATION = Segmentation(
 
 
 def sixteen(folder: Path) -> Path:
-    """The pictures of voc2012-mini with one more list."""
+    """The images of voc2012-mini with one more list."""
     year = Path(DATA) / "voc2012-mini/VOCdevkit/VOC2012"
     for name in ("JPEGImages", "Annotations", "SegmentationClass"):
         (folder / name).symlink_to(year / name)
@@ -59,7 +59,7 @@ def sixteen(folder: Path) -> Path:
     [(DETECTION, "resnet18", "ap50_voc12", 0.9), (SEGMENTATION, "resnet10-w32", "miou", 0.85)],
     ids=["detection", "segmentation"],
 )
-def test_sixteen_pictures_are_learnt_by_heart(
+def test_sixteen_images_are_learnt_by_heart(
     tmp_path: Path, evaluation: Evaluation, backbone: str, value: str, bar: float
 ) -> None:
     scores = evaluation.measure(bench(backbone, sixteen(tmp_path)))

@@ -16,10 +16,10 @@ from iecl.inspecting.findings import findings
 from iecl.inspecting.layers import Stage, report_layers, stages_of
 from iecl.inspecting.subject import Subject
 from iecl.meters.jacobian import singular_values
-from made_pictures import TINY, make_pictures
+from made_images import TINY, make_images
 
 RUN = {"backbone": "resnet10-w16", "epochs": 2, "batch_size": 8, "quiet": True}
-SMALL = {"method": {"hidden": 16, "out": 8}}
+SMALL = {"method": {"hidden_dim": 16, "out_dim": 8}}
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -27,7 +27,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 
 
 class Flat(nn.Module):
-    """Pictures to features by one linear map."""
+    """Images to features by one linear map."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -42,10 +42,10 @@ class Flat(nn.Module):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A short run with each kind of block, and one without."""
-    folder, pictures = tmp_path_factory.mktemp("inspected"), make_pictures(tmp_path_factory.mktemp("data"))
+    folder, images = tmp_path_factory.mktemp("inspected"), make_images(tmp_path_factory.mktemp("data"))
     for form in ("certified", "sample", "batch", "none"):
         sets = [*TINY, f"saib.form={form}", "training.meter_steps=1"]
-        iecl.pretrain(pictures, folder / form, settings=SMALL, sets=sets, **RUN)
+        iecl.pretrain(images, folder / form, settings=SMALL, sets=sets, **RUN)
     return {path.name: path for path in folder.iterdir()}
 
 
@@ -56,13 +56,13 @@ def test_a_map_that_keeps_every_direction_keeps_the_entropy_and_one_that_keeps_o
     x = noise(40, 3, 4, 4)
     turn = torch.linalg.qr(noise(48, 48)).Q
     turned = report_layers(Flat(turn), x, (x, x), None)
-    assert [stage.name for stage in turned] == ["pictures", "linear", "features"]
+    assert [stage.name for stage in turned] == ["images", "linear", "features"]
     assert turned[0].entropy == pytest.approx(turned[-1].entropy, abs=1e-3)
     assert 3.0 < turned[0].entropy < math.log(39)
     assert report_layers(Flat(turn[:1]), x, (x, x), None)[-1].entropy == pytest.approx(0, abs=1e-3)
 
 
-def test_equal_views_have_no_distance_and_unrelated_ones_that_of_two_pictures() -> None:
+def test_equal_views_have_no_distance_and_unrelated_ones_that_of_two_images() -> None:
     x, other = noise(60, 3, 4, 4), noise(60, 3, 4, 4, seed=1)
     encoder = Flat(noise(20, 48))
     assert report_layers(encoder, x, (x, x), None)[-1].view_distance == pytest.approx(0, abs=1e-3)
@@ -105,12 +105,12 @@ def test_the_ends_of_the_spectrum_are_those_of_the_whole_jacobian(form: str) -> 
 
 
 @pytest.mark.parametrize("form", ["certified", "sample", "batch", "none"])
-def test_a_run_is_inspected_on_its_own_pictures(form: str, runs: dict[str, Path]) -> None:
+def test_a_run_is_inspected_on_its_own_images(form: str, runs: dict[str, Path]) -> None:
     before = {path: path.stat().st_mtime_ns for path in runs[form].rglob("*") if path.is_file()}
     found = iecl.inspect(runs[form], images=16)
     assert (found["block"] is None) == (form == "none")
     assert found["images"] == (8 if form == "batch" else 16)
-    assert [stage["name"] for stage in found["layers"]][::6] == ["pictures", "features"]
+    assert [stage["name"] for stage in found["layers"]][::6] == ["images", "features"]
     assert all(0 <= stage["entropy"] <= math.log(16) for stage in found["layers"])
     assert "72/72 tensors" in found["weights"]
     names = {Path(file).name for file in found["files"]}
@@ -129,18 +129,18 @@ def test_every_run_of_ie_cl_logs_the_gain(runs: dict[str, Path]) -> None:
 
 
 def test_a_file_of_weights_is_inspected_without_block_and_head(
-    runs: dict[str, Path], picture_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: dict[str, Path], image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = runs["certified"] / "weights.safetensors", tmp_path / "report"
-    words = ["inspect", str(file), "--data", str(picture_folder), "--out", str(out), "--images", "16", "--json"]
+    words = ["inspect", str(file), "--data", str(image_folder), "--out", str(out), "--images", "16", "--json"]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert found["block"] is None
     assert (out / "layers.svg").exists()
     with pytest.raises(UserError, match=r"where is the report .* to go\? \(--out\)"):
-        iecl.inspect(file, str(picture_folder))
+        iecl.inspect(file, str(image_folder))
     with pytest.raises(UserError, match="too few to look at"):
-        iecl.inspect(file, str(picture_folder), out=out, images=4)
+        iecl.inspect(file, str(image_folder), out=out, images=4)
 
 
 def test_the_stage_that_loses_most_is_named() -> None:
@@ -149,8 +149,8 @@ def test_the_stage_that_loses_most_is_named() -> None:
 
     readings = {"effective_rank": 7.0}
     losing = findings(
-        None, [stage("pictures", 3.0), stage("a", 2.9), stage("b", 1.0), stage("features", 1.2)], readings, 64
+        None, [stage("images", 3.0), stage("a", 2.9), stage("b", 1.0), stage("features", 1.2)], readings, 64
     )
     assert any("lost between a and b: 2.90 to 1.00 of 4.14 nats" in line for line in losing)
-    keeping = findings(None, [stage("pictures", 3.0), stage("features", 3.1)], readings, 64)
+    keeping = findings(None, [stage("images", 3.0), stage("features", 3.1)], readings, 64)
     assert any("no stage loses entropy" in line for line in keeping)

@@ -57,14 +57,14 @@ def test_collapse_costs_more_than_spread_features() -> None:
 def test_losses_agree_with_a_loop_over_powers() -> None:
     k, z = (draw(seed).numpy() for seed in (0, 1))
     k, z = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (k, z))
-    centre = np.eye(6) - np.ones((6, 6)) / 6
+    center = np.eye(6) - np.ones((6, 6)) / 6
 
     def entropy(p: np.ndarray, q: np.ndarray) -> float:
         x = q - np.eye(4)
         series = sum((-1) ** (n + 1) / n * np.linalg.matrix_power(x, n) for n in range(1, 5))
         return float(-np.trace(p @ series))
 
-    cross, targets, online = (a.T @ centre @ b / 6 for a, b in ((k, z), (k, k), (z, z)))
+    cross, targets, online = (a.T @ center @ b / 6 for a, b in ((k, z), (k, k), (z, z)))
     eye = np.eye(4)
     uniformity = matrix_uniformity(draw(0), draw(1), weight=0.7, ridge=0.9).item()
     assert uniformity == pytest.approx(entropy(0.7 * eye, cross + 0.9 * eye))

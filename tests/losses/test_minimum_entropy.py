@@ -31,7 +31,7 @@ def test_certain_outputs_cost_next_to_nothing() -> None:
     assert minent(sure, sure).item() == pytest.approx(0.000136191, abs=1e-9)
 
 
-def test_targets_come_from_standardised_columns_and_logits_do_not() -> None:
+def test_targets_come_from_standardized_columns_and_logits_do_not() -> None:
     assert nearest_one_hot(ONE).tolist() == [0, 1, 0, 2]
     assert nearest_one_hot(TWO).tolist() == [1, 1, 0, 2]  # as they are, the first row's largest entry would be 0
     assert minent(ONE, TWO).item() == pytest.approx(0.64430183, abs=1e-8)
@@ -77,6 +77,6 @@ def test_autocast_and_short_inputs_do_not_shorten_the_logits() -> None:
     assert inside.item() == minent(first.float(), second.float(), 0.1).item()
 
 
-def test_similarities_to_their_own_centres_cost_their_known_value() -> None:
-    same = torch.eye(4, dtype=torch.float64)  # features that are the centres, as in S3OC
+def test_similarities_to_their_own_centers_cost_their_known_value() -> None:
+    same = torch.eye(4, dtype=torch.float64)  # features that are the centers, as in S3OC
     assert minent(same, same, temperature=0.1).item() == pytest.approx(0.000136191, abs=1e-9)

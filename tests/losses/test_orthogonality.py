@@ -1,4 +1,4 @@
-"""Regularisers of kernels: closed forms, singular values, and what they leave alone."""
+"""Regularizers of kernels: closed forms, singular values, and what they leave alone."""
 
 import math
 
@@ -97,5 +97,5 @@ def test_broken_weights_read_as_nan_instead_of_raising() -> None:
 
 
 def test_no_layers_are_refused() -> None:
-    with pytest.raises(UserError, match=r"no weight to regularise \(the list of layers\); switch the regulariser off"):
+    with pytest.raises(UserError, match=r"no weight to regularize \(the list of layers\); switch the regularizer off"):
         orthogonality([])

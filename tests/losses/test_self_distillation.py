@@ -28,8 +28,8 @@ def test_flat_outputs_cost_the_log_of_their_length(count: int, value: float) -> 
 
 
 def test_small_examples_have_their_known_values() -> None:
-    def one_sided(centre: Tensor) -> float:
-        return self_distillation(BOTH, ONE[None], centre, 0.1, 0.04).item()  # the student's first view is skipped
+    def one_sided(center: Tensor) -> float:
+        return self_distillation(BOTH, ONE[None], center, 0.1, 0.04).item()  # the student's first view is skipped
 
     assert one_sided(ZERO) == pytest.approx(0.71211460, abs=1e-8)
     assert one_sided(ONE.mean(0)) == pytest.approx(0.73844168, abs=1e-8)
@@ -37,21 +37,21 @@ def test_small_examples_have_their_known_values() -> None:
 
 
 def test_loss_agrees_with_a_loop() -> None:
-    students, teachers, centre = draw(0, 4, 5, 3), draw(1, 2, 5, 3), draw(2, 3)
+    students, teachers, center = draw(0, 4, 5, 3), draw(1, 2, 5, 3), draw(2, 3)
     terms = []
     for full in range(2):
         for view in range(4):
             for row in range(5):
                 if view != full:
-                    target = [math.exp((teachers[full, row, k] - centre[k]) / 0.07) for k in range(3)]
+                    target = [math.exp((teachers[full, row, k] - center[k]) / 0.07) for k in range(3)]
                     guess = [math.exp(students[view, row, k] / 0.2) for k in range(3)]
                     terms.append(
                         -sum(t / sum(target) * math.log(g / sum(guess)) for t, g in zip(target, guess, strict=True))
                     )
-    assert self_distillation(students, teachers, centre, 0.2, 0.07).item() == pytest.approx(np.mean(terms))
+    assert self_distillation(students, teachers, center, 0.2, 0.07).item() == pytest.approx(np.mean(terms))
 
 
-def test_one_direction_that_always_wins_costs_nothing_unless_it_is_centred_away() -> None:
+def test_one_direction_that_always_wins_costs_nothing_unless_it_is_centerd_away() -> None:
     peak = torch.zeros(2, 4, 3, dtype=torch.float64)
     peak[..., 0] = 9
     assert self_distillation(peak, peak, ZERO, 0.1, 0.04).item() == pytest.approx(0, abs=1e-9)
@@ -72,19 +72,19 @@ def test_the_teacher_gets_no_gradient_and_the_students_is_right() -> None:
 
 
 def test_autocast_and_short_inputs_do_not_shorten_the_logits() -> None:
-    short, centre = BOTH.half(), ZERO.float()
+    short, center = BOTH.half(), ZERO.float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = self_distillation(short, short, centre, 0.1, 0.04)
-    assert inside.item() == self_distillation(short.float(), short.float(), centre, 0.1, 0.04).item()
-    whole = self_distillation(BOTH.float(), BOTH.float(), centre, 0.1, 0.04).item()
+        inside = self_distillation(short, short, center, 0.1, 0.04)
+    assert inside.item() == self_distillation(short.float(), short.float(), center, 0.1, 0.04).item()
+    whole = self_distillation(BOTH.float(), BOTH.float(), center, 0.1, 0.04).item()
     assert whole == pytest.approx(0.523584481, abs=1e-5)
 
 
 @pytest.mark.parametrize("small", [0, 3])
 def test_the_loss_equals_that_of_lightly(small: int) -> None:
     lightly = pytest.importorskip("lightly.loss", reason="compares with lightly")
-    students, teachers, centre = draw(5, 2 + small, 8, 6).float(), draw(6, 2, 8, 6).float(), draw(7, 6).float()
+    students, teachers, center = draw(5, 2 + small, 8, 6).float(), draw(6, 2, 8, 6).float(), draw(7, 6).float()
     theirs = lightly.DINOLoss(output_dim=6, teacher_temp=0.04, warmup_teacher_temp=0.04, student_temp=0.1)
-    theirs.center.copy_(centre.view_as(theirs.center))
+    theirs.center.copy_(center.view_as(theirs.center))
     other = theirs(list(teachers), list(students), epoch=0).item()
-    assert self_distillation(students, teachers, centre, 0.1, 0.04).item() == pytest.approx(other, rel=1e-5)
+    assert self_distillation(students, teachers, center, 0.1, 0.04).item() == pytest.approx(other, rel=1e-5)

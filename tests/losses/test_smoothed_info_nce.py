@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from iecl.errors import UserError
 from iecl.losses.info_nce import info_nce_queue
-from iecl.losses.smoothed_info_nce import SPREADS, neighbour_shares, smoothed_info_nce
+from iecl.losses.smoothed_info_nce import SPREADS, neighbor_shares, smoothed_info_nce
 
 
 def draw(seed: int, rows: int = 5, dim: int = 4) -> Tensor:
@@ -27,7 +27,7 @@ def with_cosines(*cosines: float) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(("mass", "value"), [(0.0, 0.10707082), (0.2, 0.75707082), (0.3, 1.08207082)])
 def test_the_small_example_has_its_known_values(mass: float, value: float) -> None:
     anchor, queue = with_cosines(0.5, 0.2, -0.3, 0.1)
-    made = smoothed_info_nce(anchor, anchor, queue, 0.2, neighbour_shares("equal", mass, 2))
+    made = smoothed_info_nce(anchor, anchor, queue, 0.2, neighbor_shares("equal", mass, 2))
     assert made.item() == pytest.approx(value, abs=1e-8)
 
 
@@ -35,7 +35,7 @@ def test_the_small_example_has_its_known_values(mass: float, value: float) -> No
 @pytest.mark.parametrize("mass", [0.0, 0.2, 0.9])
 def test_collapse_costs_the_log_of_all_candidates_whatever_the_spread(spread: str, mass: float) -> None:
     ones = torch.ones(8, 4, dtype=torch.float64)
-    made = smoothed_info_nce(ones, ones, ones, 0.2, neighbour_shares(spread, mass, 5))
+    made = smoothed_info_nce(ones, ones, ones, 0.2, neighbor_shares(spread, mass, 5))
     assert made.item() == pytest.approx(math.log(9), abs=1e-9)
 
 
@@ -60,7 +60,7 @@ def test_it_agrees_with_a_loop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spread", "mass", "neighbours", "shares"),
+    ("spread", "mass", "neighbors", "shares"),
     [
         ("equal", 0.2, 2, [0.1, 0.1]),
         ("equal", 0.5, 1, [0.5]),
@@ -70,26 +70,26 @@ def test_it_agrees_with_a_loop() -> None:
         ("halving", 0.4, 11, [*(0.2 / 2**i for i in range(10)), 0.2 / 2**9]),
     ],
 )
-def test_spreads_are_those_of_the_authors(spread: str, mass: float, neighbours: int, shares: list[float]) -> None:
-    assert neighbour_shares(spread, mass, neighbours) == pytest.approx(shares)
+def test_spreads_are_those_of_the_authors(spread: str, mass: float, neighbors: int, shares: list[float]) -> None:
+    assert neighbor_shares(spread, mass, neighbors) == pytest.approx(shares)
 
 
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("neighbours", [5, 10, 20, 30])
-def test_shares_sum_to_the_mass_and_never_rise(spread: str, neighbours: int) -> None:
-    shares = neighbour_shares(spread, 0.3, neighbours)
-    assert len(shares) == neighbours
+@pytest.mark.parametrize("neighbors", [5, 10, 20, 30])
+def test_shares_sum_to_the_mass_and_never_rise(spread: str, neighbors: int) -> None:
+    shares = neighbor_shares(spread, 0.3, neighbors)
+    assert len(shares) == neighbors
     assert sum(shares) == pytest.approx(0.3)
     assert all(first >= second - 1e-12 for first, second in pairwise(shares))
 
 
 def test_a_number_without_tiers_is_an_error_that_offers_those_with() -> None:
-    with pytest.raises(UserError, match=r"no tiers for 7 neighbours .*method.num_neighbors.*one of: 5, 10, 20, 30"):
-        neighbour_shares("tiers", 0.2, 7)
+    with pytest.raises(UserError, match=r"no tiers for 7 neighbors .*method.num_neighbors.*one of: 5, 10, 20, 30"):
+        neighbor_shares("tiers", 0.2, 7)
 
 
 def test_no_batch_lies_below_the_entropy_of_the_answer() -> None:
-    shares = neighbour_shares("equal", 0.2, 2)
+    shares = neighbor_shares("equal", 0.2, 2)
     entropy = -0.8 * math.log(0.8) - 2 * 0.1 * math.log(0.1)
     assert entropy == pytest.approx(0.639032, abs=1e-6)
     for temperature in (0.05, 0.2, 1.0):

@@ -1,4 +1,4 @@
-"""Readings of embeddings: closed forms, a slow neighbour vote, and what collapse looks like."""
+"""Readings of embeddings: closed forms, a slow neighbor vote, and what collapse looks like."""
 
 import math
 from collections import defaultdict
@@ -14,7 +14,7 @@ from iecl.meters.embedding import (
     effective_rank,
     entropy,
     feature_std,
-    neighbour_accuracy,
+    neighbor_accuracy,
     read_embedding,
     uniformity,
 )
@@ -65,7 +65,7 @@ def test_uniformity_of_orthogonal_rows_is_minus_four() -> None:
     assert uniformity(torch.eye(5)).item() == pytest.approx(-4, abs=1e-6)
 
 
-def slow_neighbour_accuracy(features: np.ndarray, labels: list[int], k: int, temperature: float) -> float:
+def slow_neighbor_accuracy(features: np.ndarray, labels: list[int], k: int, temperature: float) -> float:
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     right = 0
     for i in range(len(unit)):
@@ -79,36 +79,34 @@ def slow_neighbour_accuracy(features: np.ndarray, labels: list[int], k: int, tem
 
 @pytest.mark.parametrize("chunk", [7, 1024])
 @pytest.mark.parametrize(("k", "temperature"), [(1, 0.07), (5, 0.07), (20, 10.0)])
-def test_neighbour_accuracy_agrees_with_a_loop(k: int, temperature: float, chunk: int) -> None:
+def test_neighbor_accuracy_agrees_with_a_loop(k: int, temperature: float, chunk: int) -> None:
     labels = [i % 3 for i in range(40)]
     features = draw(0, 40, 4) + 0.8 * torch.eye(4)[labels]
 
-    accuracy = neighbour_accuracy(features, torch.tensor(labels), k, temperature, chunk)
+    accuracy = neighbor_accuracy(features, torch.tensor(labels), k, temperature, chunk)
 
-    assert accuracy.item() == pytest.approx(slow_neighbour_accuracy(features.numpy(), labels, k, temperature), abs=1e-6)
+    assert accuracy.item() == pytest.approx(slow_neighbor_accuracy(features.numpy(), labels, k, temperature), abs=1e-6)
 
 
 def test_a_row_does_not_vote_for_itself() -> None:
     # Two pairs of twins with different labels: each is right only if it may see itself.
     features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    assert neighbour_accuracy(features, torch.tensor([0, 1, 0, 1]), k=1).item() == 0
+    assert neighbor_accuracy(features, torch.tensor([0, 1, 0, 1]), k=1).item() == 0
 
 
-def test_unlabelled_rows_neither_vote_nor_count() -> None:
+def test_unlabeled_rows_neither_vote_nor_count() -> None:
     features = torch.tensor([[1.0, 0.0], [1.0, 0.01], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
-    assert neighbour_accuracy(features, torch.tensor([0, -1, 0, 1, 1]), k=1).item() == 1
+    assert neighbor_accuracy(features, torch.tensor([0, -1, 0, 1, 1]), k=1).item() == 1
 
 
 def test_tiny_temperatures_do_not_overflow() -> None:
     features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
-    assert neighbour_accuracy(features, torch.tensor([0, 0, 1, 1]), k=2, temperature=1e-3).item() == 1
+    assert neighbor_accuracy(features, torch.tensor([0, 0, 1, 1]), k=2, temperature=1e-3).item() == 1
 
 
-def test_more_neighbours_than_labelled_images_are_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"20 neighbours need at least 21 labelled images, there are 3 .*fewer neighbours"
-    ):
-        neighbour_accuracy(torch.eye(4), torch.tensor([0, 1, 2, -1]))
+def test_more_neighbors_than_labeled_images_are_refused() -> None:
+    with pytest.raises(UserError, match=r"20 neighbors need at least 21 labeled images, there are 3 .*fewer neighbors"):
+        neighbor_accuracy(torch.eye(4), torch.tensor([0, 1, 2, -1]))
 
 
 def test_readings_carry_no_gradient() -> None:

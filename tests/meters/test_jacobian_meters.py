@@ -35,7 +35,7 @@ WEIGHT = draw(12, 12, seed=1) / 4 + torch.eye(12, dtype=torch.float64)
 
 
 def bent(x: Tensor) -> Tensor:
-    """A map of pictures of 3×2×2 that is neither linear nor symmetric."""
+    """A map of images of 3×2×2 that is neither linear nor symmetric."""
     flat = x.flatten(1) @ WEIGHT.T
     return (flat + 0.3 * torch.sin(flat)).reshape(x.shape)
 
@@ -119,7 +119,7 @@ def test_with_few_steps_the_range_is_inside_and_its_tolerance_holds_a_singular_v
 # --- the gain and its two parts ---
 
 
-@pytest.mark.parametrize("ruler", ["pictures", "singular-values"])
+@pytest.mark.parametrize("ruler", ["images", "singular-values"])
 @pytest.mark.parametrize("probes", [0, 2])
 @settings(derandomize=True, deadline=None, max_examples=10)
 @given(scale=st.floats(0.05, 20), shift=st.floats(-3, 3))
@@ -154,7 +154,7 @@ def test_the_estimated_gain_lies_within_its_stated_error() -> None:
 
 
 def test_an_unknown_ruler_is_refused() -> None:
-    with pytest.raises(UserError, match=r"no ruler is called 'feet' \(ruler\); one of: pictures, singular-values"):
+    with pytest.raises(UserError, match=r"no ruler is called 'feet' \(ruler\); one of: images, singular-values"):
         entropy_gain(lambda x: x, draw(1, 3, 2, 2), ruler="feet")
 
 
@@ -175,7 +175,7 @@ def test_a_square_map_has_the_log_volume_of_its_determinant() -> None:
 
 
 def test_destroyed_directions_lower_the_rank_and_are_left_out() -> None:
-    # ReLU kills the second output of the first picture: there only the first, of length 2, is left.
+    # ReLU kills the second output of the first image: there only the first, of length 2, is left.
     weight = torch.tensor([[2.0, 0, 0], [0, 3, 0]], dtype=torch.float64)
     x = torch.tensor([[1.0, -1, 0], [1, 1, 0]], dtype=torch.float64)
     found = log_volume(lambda x: (x @ weight.T).relu(), x)

@@ -113,7 +113,7 @@ def test_a_falling_rank_is_a_collapse_with_its_peak_and_width() -> None:
 
 
 def test_random_directions_dropped_at_the_start_are_not_a_collapse() -> None:
-    # As a small convolutional net on real pictures does: 21 of 128 before the first step, 6 to 7 from then on.
+    # As a small convolutional net on real images does: 21 of 128 before the first step, 6 to 7 from then on.
     dropping = {**HEALTHY, "effective_rank": lambda share: 30 if share < 0.08 else 6 + share}
     rows = log(**dropping)
     judged = verdict(rows, width=128)

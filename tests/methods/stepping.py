@@ -1,4 +1,4 @@
-"""Small methods on small pictures, for tests of one method."""
+"""Small methods on small images, for tests of one method."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from iecl.views.making import Views
 
 SAMPLES = 24
 FACTS = DataFacts(SAMPLES, 0, 16, (0.5,) * 3, (0.25,) * 3)
-PICTURES = torch.randn(SAMPLES, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+IMAGES = torch.randn(SAMPLES, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
 def make(
@@ -31,17 +31,17 @@ def clock(step: int = 0, epoch: int = 0) -> Clock:
 
 
 def views_of(index: list[int], small: int = 0, seed: int = 1) -> Views:
-    """Noisy views of some of the pictures."""
+    """Noisy views of some of the images."""
     noise, rows = torch.Generator().manual_seed(seed), torch.tensor(index)
-    full = tuple(PICTURES[rows] + 0.1 * torch.randn(len(rows), 3, 16, 16, generator=noise) for _ in range(2))
-    parts = tuple(PICTURES[rows][..., :7, :7] + 0.1 * part for part in range(small))
+    full = tuple(IMAGES[rows] + 0.1 * torch.randn(len(rows), 3, 16, 16, generator=noise) for _ in range(2))
+    parts = tuple(IMAGES[rows][..., :7, :7] + 0.1 * part for part in range(small))
     return Views(full, rows, torch.full_like(rows, -1), rows, parts)
 
 
 def survey(encode: Callable[[Tensor], Tensor]) -> Tensor:
-    """Every picture through a function, as training does it."""
+    """Every image through a function, as training does it."""
     with torch.no_grad():
-        return torch.cat([encode(some) for some in PICTURES.split(10)])
+        return torch.cat([encode(some) for some in IMAGES.split(10)])
 
 
 def gradients(method: Method) -> set[str]:

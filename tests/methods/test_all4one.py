@@ -38,7 +38,7 @@ def reached(method: All4One, term: str) -> set[str]:
 @pytest.mark.parametrize(
     ("term", "parts"),
     [
-        ("neighbour", {"backbone", "projector", "predictor"}),
+        ("neighbor", {"backbone", "projector", "predictor"}),
         ("centroid", {"backbone", "projector", "centroid_predictor", "summary"}),
         ("feature", {"backbone", "projector"}),
     ],
@@ -48,7 +48,7 @@ def test_each_term_moves_its_own_parts_and_never_the_momentum_copy(term: str, pa
 
 
 def test_the_terms_are_those_of_the_algorithm_with_their_weights() -> None:
-    method, (anchor, query) = build(neighbour_weight=0.3, centroid_weight=0.7, feature_weight=0.2), views().full
+    method, (anchor, query) = build(neighbor_weight=0.3, centroid_weight=0.7, feature_weight=0.2), views().full
     past, z = method.queue.read(), [method.project(x) for x in (anchor, query)]
     k = [normalize(method.momentum(x), dim=1) for x in (anchor, query)]
     near = [nearest_rows(x, past, 5) for x in k]
@@ -56,7 +56,7 @@ def test_the_terms_are_those_of_the_algorithm_with_their_weights() -> None:
     c = [method.summary(x) for x in near]
     s = [method.summary(torch.cat([own[i][:, None], near[i][:, :4]], dim=1)) for i in (0, 1)]
     expected = {
-        "neighbour": 0.3 / 2 * (info_nce(near[0][:, 0], p[1], 0.2) + info_nce(near[1][:, 0], p[0], 0.2)),
+        "neighbor": 0.3 / 2 * (info_nce(near[0][:, 0], p[1], 0.2) + info_nce(near[1][:, 0], p[0], 0.2)),
         "centroid": 0.7 / 2 * (info_nce(c[0], s[1], 0.1) + info_nce(c[1], s[0], 0.1)),
         "feature": 0.2 * feature_redundancy(z[0], z[1], k[0], k[1]),
     }
@@ -66,7 +66,7 @@ def test_the_terms_are_those_of_the_algorithm_with_their_weights() -> None:
 
 
 def test_the_anchors_keys_enter_the_queue_after_the_loss() -> None:
-    method = build(queue=8, neighbours=2)
+    method = build(queue=8, neighbors=2)
     keys = normalize(method.momentum(views().full[0]), dim=1)
     method.step(views(), CLOCK)
     assert torch.allclose(method.queue.rows, keys, atol=1e-5)

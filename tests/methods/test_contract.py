@@ -24,7 +24,13 @@ CHOICES: dict[str, list[str]] = {
     "byol": ["method.hidden_dim=16", "method.out_dim=8", "method.predictor_hidden_dim=16"],
     "simsiam": ["method.hidden_dim=16", "method.out_dim=16", "method.predictor_hidden_dim=8"],
     "nnclr": ["method.hidden_dim=16", "method.out_dim=8", "method.predictor_hidden_dim=16", "method.queue_size=32"],
-    "all4one": ["method.hidden_dim=16", "method.out_dim=8", "method.predictor_hidden_dim=16", "method.queue_size=32", "method.heads=2"],
+    "all4one": [
+        "method.hidden_dim=16",
+        "method.out_dim=8",
+        "method.predictor_hidden_dim=16",
+        "method.queue_size=32",
+        "method.heads=2",
+    ],
     "swav": ["method.hidden_dim=16", "method.out_dim=8", "method.num_prototypes=6"],
     "deepcluster": ["method.num_clusters=5", "method.components=8"],
     "deepcluster-v2": ["method.hidden_dim=16", "method.out_dim=8", "method.num_clusters=5"],
@@ -73,7 +79,7 @@ def make(name: str, sets: list[str], batch: int = 8) -> Method:
 
     plan = make_plan(
         method=name,
-        flags={"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch": batch}},
+        flags={"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch_size": batch}},
         sets=[*CHOICES.get(name, []), *sets],
     )
     data = replace(plan.data, image_size=16, canvas=16, mean=(0.5,) * 3, std=(0.25,) * 3)
@@ -81,17 +87,17 @@ def make(name: str, sets: list[str], batch: int = 8) -> Method:
 
 
 def views(plan: ViewPlan | None = None, count: int = 8, side: int = 16) -> Views:
-    """Noisy views of the same pictures, which are the first of the data set; labels repeat."""
+    """Noisy views of the same images, which are the first of the dataset; labels repeat."""
     plan, noise = plan or ViewPlan(), torch.Generator().manual_seed(0)
-    pictures = torch.randn(count, 3, side, side, generator=noise)
-    full = tuple(pictures + 0.1 * torch.randn(count, 3, side, side, generator=noise) for _ in range(plan.full))
+    images = torch.randn(count, 3, side, side, generator=noise)
+    full = tuple(images + 0.1 * torch.randn(count, 3, side, side, generator=noise) for _ in range(plan.full))
     part = plan.small_side(side)
-    small = tuple(pictures[..., :part, :part] + 0.1 * i for i in range(plan.small))
+    small = tuple(images[..., :part, :part] + 0.1 * i for i in range(plan.small))
     return Views(full, torch.arange(count), torch.arange(count) % 4, torch.arange(count), small)
 
 
 def survey(encode: Callable[[Tensor], Tensor]) -> Tensor:
-    """All samples of the data set through a function."""
+    """All samples of the dataset through a function."""
     return encode(torch.randn(SAMPLES, 3, 16, 16, generator=torch.Generator().manual_seed(1))).detach()
 
 

@@ -18,7 +18,7 @@ ROWS = list(range(8))
 
 
 class Flat(nn.Module):
-    """Features that are a few pixels: groups of pictures can be put where one wants them."""
+    """Features that are a few pixels: groups of images can be put where one wants them."""
 
     num_features = 4
 
@@ -27,7 +27,7 @@ class Flat(nn.Module):
 
 
 def grouped(encode: object) -> Tensor:
-    """A survey of 20 pictures in one spot and 4 in another; the features are told, not computed."""
+    """A survey of 20 images in one spot and 4 in another; the features are told, not computed."""
     rows = torch.eye(4)[[0] * 20 + [1] * 4]
     return rows + 0.01 * torch.randn(SAMPLES, 4, generator=torch.Generator().manual_seed(0))
 

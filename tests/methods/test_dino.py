@@ -1,4 +1,4 @@
-"""DINO: who gets gradient, the centre, the teacher's temperature, what rests and what follows."""
+"""DINO: who gets gradient, the center, the teacher's temperature, what rests and what follows."""
 
 import pytest
 import torch
@@ -26,30 +26,30 @@ def test_an_input_block_learns_on_either_view() -> None:
     assert all(x.grad.abs().sum() > 0 for x in full)
 
 
-def test_the_centre_moves_after_the_loss_towards_the_mean_of_both_teacher_views() -> None:
+def test_the_center_moves_after_the_loss_towards_the_mean_of_both_teacher_views() -> None:
     method = make(DINO, **SMALL)
     twin = make(DINO, **SMALL)
     given = views_of(ROWS)
     mean = twin.teacher(torch.cat(given.full)).mean(0)
     first = method.step(given, clock()).losses["distill"].item()
-    assert torch.allclose(method.centre, 0.1 * mean, atol=1e-6)
+    assert torch.allclose(method.center, 0.1 * mean, atol=1e-6)
     with torch.no_grad():
-        twin.centre.copy_(method.centre)
+        twin.center.copy_(method.center)
     assert twin.step(given, clock()).losses["distill"].item() != pytest.approx(first, abs=1e-7)
-    assert torch.allclose(twin.centre, 0.19 * mean, atol=1e-6)
+    assert torch.allclose(twin.center, 0.19 * mean, atol=1e-6)
 
 
-def test_a_known_centre_follows_from_known_outputs() -> None:
+def test_a_known_center_follows_from_known_outputs() -> None:
     one = [[0.9, 0.1, -0.2], [0.2, 0.8, 0.1], [-0.1, 0.3, 0.7], [0.6, 0.5, 0.1]]
     two = [[0.8, 0, 0.1], [0.1, 0.9, -0.3], [0.2, 0.1, 0.6], [0.4, 0.7, 0]]
     method = make(DINO, hidden=16, out=8, prototypes=3)
     method.teacher.forward = lambda x: torch.tensor(one + two)  # type: ignore[method-assign]
     method.step(views_of([0, 1, 2, 3]), clock())
-    assert method.centre.tolist() == pytest.approx([0.03875, 0.0425, 0.01375], abs=1e-7)
+    assert method.center.tolist() == pytest.approx([0.03875, 0.0425, 0.01375], abs=1e-7)
 
 
-def test_the_centre_is_saved() -> None:
-    assert "centre" in make(DINO, **SMALL).state_dict()
+def test_the_center_is_saved() -> None:
+    assert "center" in make(DINO, **SMALL).state_dict()
 
 
 def test_the_teacher_temperature_warms_up_by_epoch() -> None:

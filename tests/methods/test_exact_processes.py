@@ -22,10 +22,10 @@ GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
     "groups": ("moco-v2", {**HEADS, "norm_groups": 4, "norm": True}),
     "groups, symmetric": ("moco-v2", {**HEADS, "norm_groups": 2, "symmetric": True}),
     "groups, no queue": ("moco-v2", {**HEADS, "queue": 0, "norm_groups": 4}),
-    "groups, smoothed": ("light-moco", {**HEADS, "norm_groups": 4, "neighbours": 3, "plain_epochs": 0}),
+    "groups, smoothed": ("light-moco", {**HEADS, "norm_groups": 4, "neighbors": 3, "plain_epochs": 0}),
 }
 EXPANSIONS = {"total": 3, "rest": 6}
-"""Which part is maximised, and on how many images: fewer than a process has, and more."""
+"""Which part is maximized, and on how many images: fewer than a process has, and more."""
 CASES = [*GROUPS, *EXPANSIONS]
 
 

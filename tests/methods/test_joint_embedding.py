@@ -114,7 +114,7 @@ def test_moco_v3_adds_two_directions_each_times_twice_the_temperature() -> None:
     assert total(method).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_nnclr_finds_predictions_by_the_neighbours_of_the_other_view() -> None:
+def test_nnclr_finds_predictions_by_the_neighbors_of_the_other_view() -> None:
     method, (anchor, query) = nnclr(temperature=0.3), views().full
     past, z = method.queue.read(), [method.project(x) for x in (anchor, query)]
     near, p = [nearest_rows(x, past)[:, 0] for x in z], [method.predictor(x) for x in z]
@@ -171,7 +171,7 @@ def test_only_simsiams_predictor_keeps_its_rate(is_constant: bool) -> None:
     assert sum(len(group.parameters) for group in groups.values()) == len(list(method.parameters()))
 
 
-def test_a_neighbour_carries_no_gradient() -> None:
+def test_a_neighbor_carries_no_gradient() -> None:
     method = nnclr()
     given = views()
     anchor = given.full[0].requires_grad_()
@@ -202,7 +202,7 @@ def test_the_projector_is_followed_too(make: Any) -> None:
     assert torch.allclose(method.momentum.parts[1][0].weight, (before + 1) / 2)
 
 
-def test_anchors_enter_the_queue_as_unit_rows_once_their_neighbours_were_sought() -> None:
+def test_anchors_enter_the_queue_as_unit_rows_once_their_neighbors_were_sought() -> None:
     method = nnclr(queue=6)
     past, z = method.queue.read(), [method.project(x) for x in views().full]
     near, p = [nearest_rows(x, past)[:, 0] for x in z], [method.predictor(x) for x in z]

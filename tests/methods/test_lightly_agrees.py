@@ -111,24 +111,24 @@ class Nnclr(nn.Module):
         self.bank = NNMemoryBankModule(size=(QUEUE, OUT))
         self.bank.bank.copy_(ours.queue.rows)
 
-    def contrast(self, neighbours: Tensor, p: Tensor) -> Tensor:
+    def contrast(self, neighbors: Tensor, p: Tensor) -> Tensor:
         """The paper's loss by lightly's NT-Xent, one row after the other with the other predictions as its bank.
 
-        With all rows at once, as in lightly's example, neighbours and predictions would be negatives among themselves.
+        With all rows at once, as in lightly's example, neighbors and predictions would be negatives among themselves.
         """
         rows = []
         for own in range(len(p)):
             criterion = NTXentLoss(temperature=TEMPERATURE, memory_bank_size=(len(p) - 1, OUT))
             others = torch.cat([p[:own], p[own + 1 :]])
             criterion.memory_bank.bank = nn.functional.normalize(others, dim=1)
-            rows.append(criterion(neighbours[own : own + 1], p[own : own + 1]))
+            rows.append(criterion(neighbors[own : own + 1], p[own : own + 1]))
         return torch.stack(rows).mean()
 
     def forward(self, anchor: Tensor, query: Tensor) -> Tensor:
         z = [self.head(self.backbone(x)) for x in (anchor, query)]
         p = [self.predictor(x) for x in z]
-        neighbours = [self.bank(x.detach(), update=False) for x in z]
-        loss = (self.contrast(neighbours[0], p[1]) + self.contrast(neighbours[1], p[0])) / 2
+        neighbors = [self.bank(x.detach(), update=False) for x in z]
+        loss = (self.contrast(neighbors[0], p[1]) + self.contrast(neighbors[1], p[0])) / 2
         self.bank._dequeue_and_enqueue(nn.functional.normalize(z[0].detach(), dim=1))
         return loss
 

@@ -26,7 +26,7 @@ def test_minent_is_the_mean_over_heads_of_different_lengths() -> None:
     assert made.projections["anchor"].shape == (8, 8)
 
 
-def test_the_projections_of_minent_are_standardised_and_carry_gradient() -> None:
+def test_the_projections_of_minent_are_standardized_and_carry_gradient() -> None:
     method, given = make(MinEnt, hidden=16, heads=(8, 6)), views_of(ROWS)
     for name, x in zip(("anchor", "query"), given.full, strict=True):
         z = method.step(given, clock()).projections[name]
@@ -63,7 +63,7 @@ def test_each_layer_of_s3oc_clusters_the_similarities_of_the_one_before() -> Non
     assert made.losses["cluster"].item() == pytest.approx(torch.stack(wanted).mean().item(), abs=1e-6)
 
 
-def test_backbone_and_centres_of_s3oc_learn_together() -> None:
+def test_backbone_and_centers_of_s3oc_learn_together() -> None:
     method = make(S3OC, clusters=(10, 6))
     method.step(views_of(ROWS), clock()).losses["cluster"].backward()
     assert gradients(method) == {"backbone", "layers"}

@@ -49,7 +49,7 @@ def test_keys_belong_to_their_images_after_the_shuffle(cls: type) -> None:
 
 
 @pytest.mark.parametrize("cls", BOTH)
-def test_a_key_is_not_normalised_among_the_companions_of_its_anchor(cls: type) -> None:
+def test_a_key_is_not_normalized_among_the_companions_of_its_anchor(cls: type) -> None:
     method = build(cls, norm_groups=4)
     plain, shuffled = method.momentum(views().full[1]), method._keys(views().full[1], CLOCK, 1)
     assert not torch.allclose(plain, shuffled, atol=1e-3)
@@ -103,11 +103,11 @@ def test_symmetric_light_moco_adds_its_directions_and_stores_both_keys() -> None
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"neighbours": 64}, r"a queue of 32 does not hold 64 neighbours \(method.num_neighbors\); use at most 32"),
-        ({"spread": "tiers", "neighbours": 7}, r"no tiers for 7 neighbours"),
+        ({"neighbors": 64}, r"a queue of 32 does not hold 64 neighbors \(method.num_neighbors\); use at most 32"),
+        ({"spread": "tiers", "neighbors": 7}, r"no tiers for 7 neighbors"),
     ],
 )
-def test_impossible_neighbours_are_refused_when_the_method_is_built(choices: dict[str, object], message: str) -> None:
+def test_impossible_neighbors_are_refused_when_the_method_is_built(choices: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         build(LightMoCo, **choices)
 

@@ -25,7 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "simsiam": PREDICTED,
     "nnclr": {**PREDICTED, "queue": 16},
     "all4one": {**PREDICTED, "queue": 16, "heads": 2},
-    "light-moco": {**HEADS, "queue": 16, "symmetric": True, "plain_epochs": 0, "neighbours": 3},
+    "light-moco": {**HEADS, "queue": 16, "symmetric": True, "plain_epochs": 0, "neighbors": 3},
 }
 
 

@@ -42,10 +42,10 @@ def make(case: str) -> Method:
 
 def views(rank: int = 0, world: int = 1, count: int = 8, full: int = 3) -> Views:
     noise = torch.Generator().manual_seed(0)
-    pictures = tuple(torch.randn(count, 3, 16, 16, generator=noise) for _ in range(full))
+    images = tuple(torch.randn(count, 3, 16, 16, generator=noise) for _ in range(full))
     rows = slice(rank * count // world, (rank + 1) * count // world)
     number = torch.arange(count)[rows]
-    return Views(tuple(x[rows] for x in pictures), number, torch.full_like(number, -1), number)
+    return Views(tuple(x[rows] for x in images), number, torch.full_like(number, -1), number)
 
 
 def without_batch_norm(method: Method) -> Method:
@@ -184,9 +184,9 @@ def test_w_mse_sends_gradient_to_every_view(count: int) -> None:
     method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden=16, out=2, views=count))
     assert method.views.full == count
     given = views(full=count)
-    pictures = [x.requires_grad_() for x in given.full]
+    images = [x.requires_grad_() for x in given.full]
     method.step(given, CLOCK).losses["whitened"].backward()
-    assert all(x.grad is not None and x.grad.abs().sum() > 0 for x in pictures)
+    assert all(x.grad is not None and x.grad.abs().sum() > 0 for x in images)
 
 
 # --- Matrix-SSL ---

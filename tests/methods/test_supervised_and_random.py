@@ -72,10 +72,10 @@ def test_a_batch_with_a_missing_label_is_refused() -> None:
         supervised().step(views(torch.tensor([0, 1, 2, 3, 4, 5, 6, -1])), CLOCK)
 
 
-def test_a_run_on_images_without_labels_says_so(picture_folder: Path, tiny: list[str], tmp_path: Path) -> None:
+def test_a_run_on_images_without_labels_says_so(image_folder: Path, tiny: list[str], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="supervised training needs labels"):
         api.pretrain(
-            str(picture_folder),
+            str(image_folder),
             method="supervised",
             out=tmp_path / "run",
             backbone="resnet10-w16",

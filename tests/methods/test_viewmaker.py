@@ -1,4 +1,4 @@
-"""Viewmaker: who climbs and who descends, the budget, the scale of the pictures."""
+"""Viewmaker: who climbs and who descends, the budget, the scale of the images."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def make(**choices: object) -> Viewmaker:
 
 
 def views(count: int = 8, height: int = 16, width: int = 16, low: float = 0.2, high: float = 0.8) -> Views:
-    """Normalised views of pictures with tones between `low` and `high`."""
+    """Normalized views of images with tones between `low` and `high`."""
     noise = torch.Generator().manual_seed(0)
     mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
     tones = [low + (high - low) * torch.rand(count, 3, height, width, generator=noise) for _ in range(2)]
@@ -88,7 +88,7 @@ def test_tones_stay_between_black_and_white() -> None:
     assert (made < 1e-6).any()
 
 
-def test_views_of_one_picture_differ_and_the_same_draw_repeats() -> None:
+def test_views_of_one_image_differ_and_the_same_draw_repeats() -> None:
     method, given = make(), views()
     x = given.full[0]
     first, again, other = (method._remake(x, given, CLOCK, number) for number in (0, 0, 1))
@@ -99,7 +99,7 @@ def test_views_of_one_picture_differ_and_the_same_draw_repeats() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(16, 24), (13, 9), (5, 8)])
-def test_any_shape_of_picture_works(height: int, width: int) -> None:
+def test_any_shape_of_image_works(height: int, width: int) -> None:
     method, given = make(), views(height=height, width=width)
     assert method._remake(given.full[0], given, CLOCK, 0).shape == (8, 3, height, width)
 

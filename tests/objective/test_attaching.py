@@ -13,14 +13,14 @@ def encoder(seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 16))
 
 
-def pictures(seed: int = 0) -> Tensor:
+def images(seed: int = 0) -> Tensor:
     return torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
 
 
 def train(model: nn.Module, block: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
     losses = []
     for _ in range(steps):
-        loss = nt_xent(model(pictures()), model(block(pictures())), 0.5)
+        loss = nt_xent(model(images()), model(block(images())), 0.5)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -49,15 +49,15 @@ def test_each_optimizer_step_returns_the_block_to_its_budget() -> None:
 
 def test_noise_differs_from_call_to_call_and_repeats_with_the_seed() -> None:
     blocks = [iecl.attach_block(torch.optim.SGD(encoder().parameters()), image_size=8, seed=s) for s in (1, 1, 2)]
-    first, again, other = (block(pictures()) for block in blocks)
+    first, again, other = (block(images()) for block in blocks)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    assert not torch.equal(first, blocks[0](pictures()))
+    assert not torch.equal(first, blocks[0](images()))
 
 
 def test_in_evaluation_views_pass_unchanged() -> None:
     block = iecl.attach_block(torch.optim.SGD(encoder().parameters()), image_size=8).eval()
-    assert torch.equal(block(pictures()), pictures())
+    assert torch.equal(block(images()), images())
 
 
 def test_saving_and_loading_goes_on_exactly() -> None:
@@ -83,7 +83,7 @@ def test_two_lines_serve_modules_of_lightly() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     block = iecl.attach_block(optimizer, image_size=8)
     before = [p.clone() for p in block.parameters()]
-    loss = NTXentLoss(temperature=0.5)(model(pictures()), model(block(pictures())))
+    loss = NTXentLoss(temperature=0.5)(model(images()), model(block(images())))
     loss.backward()
     optimizer.step()
     assert any(not torch.equal(old, new) for old, new in zip(before, block.parameters(), strict=True))

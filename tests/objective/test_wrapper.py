@@ -232,9 +232,9 @@ def test_the_operator_norm_goes_on_the_encoder_and_on_its_momentum_copy() -> Non
     method.after_step(CLOCK)
 
 
-def test_the_operator_norm_asks_for_the_size_of_the_pictures() -> None:
+def test_the_operator_norm_asks_for_the_size_of_the_images() -> None:
     settings = ObjectiveSettings(encoder="spectral-norm", encoder_norm="operator")
-    with pytest.raises(UserError, match=r"depends on the size of the pictures \(.* = operator\); give image_size="):
+    with pytest.raises(UserError, match=r"depends on the size of the images \(.* = operator\); give image_size="):
         IECL(host(**PRINTED), None, settings)
 
 
@@ -265,13 +265,13 @@ def test_the_expansion_is_a_loss_of_its_own_part_and_weight(part: str) -> None:
     assert made.readings["iecl/expansion_total"].item() > 0
 
 
-def test_the_expansion_is_measured_on_the_pictures_and_noise_of_the_step() -> None:
+def test_the_expansion_is_measured_on_the_images_and_noise_of_the_step() -> None:
     settings = ObjectiveSettings(expansion="total", expansion_images=3)
     method, given = IECL(host(**SYMMETRIC), certified_block(), settings), views()
     found = method.step(given, CLOCK).readings["iecl/expansion_total"].item()
     noise = method._stream(given.positions[:3], CLOCK, 1)
     exact = method.saib.certificate(given.full[1][:3], noise).exact_log_det.mean().item() / 768
-    assert found == pytest.approx(exact, rel=0.1)  # one probe of each of three pictures
+    assert found == pytest.approx(exact, rel=0.1)  # one probe of each of three images
 
 
 @pytest.mark.parametrize("block", [printed_block, lambda: None], ids=["printed", "none"])

@@ -1,4 +1,4 @@
-"""Neighbours, and what a transformer makes of them."""
+"""Neighbors, and what a transformer makes of them."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def draw(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_neighbours_are_those_a_loop_finds_nearest_first() -> None:
+def test_neighbors_are_those_a_loop_finds_nearest_first() -> None:
     z, rows = draw(4, 3), draw(10, 3, seed=1)
     for i, found in enumerate(nearest_rows(z, rows, count=3)):
         cosines = [torch.dot(z[i], row) / z[i].norm() / row.norm() for row in rows]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from iecl.entropy import log_volume
 from iecl.losses.orthogonality import orthogonality, restricted_isometry, sigma_min_hinge
-from iecl.parts.spectral_norm import input_sizes, normalise_convolutions
+from iecl.parts.spectral_norm import input_sizes, normalize_convolutions
 
 
 def encoder(scale: float = 1.0, batch_norm: bool = True) -> nn.Sequential:
@@ -21,19 +21,19 @@ def encoder(scale: float = 1.0, batch_norm: bool = True) -> nn.Sequential:
     return nn.Sequential(*parts).double()
 
 
-def pictures(count: int = 3, side: int = 6) -> Tensor:
+def images(count: int = 3, side: int = 6) -> Tensor:
     return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def normalise(module: nn.Module, norm: str) -> None:
-    normalise_convolutions(module, input_sizes(module, 6) if norm == "operator" else None)
+def normalize(module: nn.Module, norm: str) -> None:
+    normalize_convolutions(module, input_sizes(module, 6) if norm == "operator" else None)
 
 
 @pytest.mark.parametrize("norm", ["kernel", "operator"])
 def test_before_a_batch_norm_in_training_spectral_norm_keeps_the_volume_as_it_is(norm: str) -> None:
-    module, x = encoder(), pictures()
+    module, x = encoder(), images()
     before = module(x), log_volume(module, x, is_mixing=True)
-    normalise(module, norm)
+    normalize(module, norm)
     # Only the epsilon of batch norm, 1e-5 beside a variance, sees the scale.
     assert torch.allclose(module(x), before[0], atol=1e-2)
     after = log_volume(module, x, is_mixing=True)
@@ -43,9 +43,9 @@ def test_before_a_batch_norm_in_training_spectral_norm_keeps_the_volume_as_it_is
 
 @pytest.mark.parametrize("norm", ["kernel", "operator"])
 def test_with_fixed_statistics_spectral_norm_shrinks_the_volume_of_large_kernels(norm: str) -> None:
-    module, x = encoder(scale=10.0).eval(), pictures()
+    module, x = encoder(scale=10.0).eval(), images()
     before = log_volume(module, x).value
-    normalise(module, norm)
+    normalize(module, norm)
     assert (log_volume(module, x).value < before - 1).all()
 
 
@@ -53,15 +53,15 @@ def test_the_operator_norm_shrinks_more_than_the_kernels() -> None:
     values = {}
     for norm in ("kernel", "operator"):
         module = encoder(scale=10.0).eval()
-        normalise(module, norm)
-        values[norm] = log_volume(module, pictures()).value.mean().item()
+        normalize(module, norm)
+        values[norm] = log_volume(module, images()).value.mean().item()
     assert values["operator"] < values["kernel"] - 0.5
 
 
 def descend(penalty: object, scale: float) -> tuple[float, float]:
     """Log-volume for each direction before and after a penalty was descended alone, without batch norm."""
     assert callable(penalty)
-    module, x = encoder(scale, batch_norm=False), pictures()
+    module, x = encoder(scale, batch_norm=False), images()
     kernels = [part.weight for part in module if isinstance(part, nn.Conv2d)]
     optimizer, readings = torch.optim.Adam(kernels, lr=0.02), [log_volume(module, x).value.mean().item() / 6]
     for _ in range(80):

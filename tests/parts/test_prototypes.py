@@ -34,7 +34,7 @@ def test_prototypes_start_on_the_sphere_and_return_to_it() -> None:
     with torch.no_grad():
         layer.weight += torch.randn(6, 4)
     moved = layer.weight.detach().clone()
-    layer.renormalise()
+    layer.renormalize()
     assert torch.allclose(layer.weight, normalize(moved, dim=1))
     assert layer.weight.requires_grad
 

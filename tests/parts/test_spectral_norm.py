@@ -6,7 +6,7 @@ from torch.nn.utils import parametrize
 from iecl.errors import UserError
 from iecl.estimators.convolution import Geometry, convolution_norm
 from iecl.parts.momentum_copy import MomentumCopy
-from iecl.parts.spectral_norm import SpectralScale, fold, follow_kernels, input_sizes, normalise_convolutions, sizes_in
+from iecl.parts.spectral_norm import SpectralScale, fold, follow_kernels, input_sizes, normalize_convolutions, sizes_in
 
 
 def convolutions(seed: int = 0) -> nn.Sequential:
@@ -34,7 +34,7 @@ def train(module: nn.Module, copy: MomentumCopy | None, steps: int) -> None:
 
 def test_every_kernel_has_norm_one_from_the_start_and_after_training() -> None:
     module = convolutions()
-    assert normalise_convolutions(module) == 2
+    assert normalize_convolutions(module) == 2
     assert norms(module) == pytest.approx([1, 1], abs=0.01)
     train(module, None, 200)
     assert norms(module) == pytest.approx([1, 1], abs=0.01)
@@ -42,7 +42,7 @@ def test_every_kernel_has_norm_one_from_the_start_and_after_training() -> None:
 
 def test_the_momentum_copy_keeps_the_bound_in_training_and_in_evaluation() -> None:
     module = convolutions()
-    normalise_convolutions(module)
+    normalize_convolutions(module)
     copy = MomentumCopy(module)
     train(module, copy, 300)
     assert norms(copy) == pytest.approx([1, 1], abs=0.02)
@@ -51,7 +51,7 @@ def test_the_momentum_copy_keeps_the_bound_in_training_and_in_evaluation() -> No
 
 def test_reading_a_weight_changes_nothing() -> None:
     module = convolutions().train()
-    normalise_convolutions(module)
+    normalize_convolutions(module)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     first, second = module[0].weight, module[0].weight
     assert torch.equal(first, second)
@@ -60,7 +60,7 @@ def test_reading_a_weight_changes_nothing() -> None:
 
 def test_two_forward_passes_and_one_backward_work_while_the_vectors_move() -> None:
     module = convolutions()
-    normalise_convolutions(module)
+    normalize_convolutions(module)
     first = module(torch.randn(2, 3, 8, 8))
     follow_kernels(module)
     (first.sum() + module(torch.randn(2, 3, 8, 8)).sum()).backward()
@@ -70,7 +70,7 @@ def test_two_forward_passes_and_one_backward_work_while_the_vectors_move() -> No
 def test_the_gradient_is_that_of_the_kernel_over_its_norm() -> None:
     module = nn.Conv2d(2, 3, 1, bias=False).double()
     kernel = module.weight.detach().clone().requires_grad_()
-    normalise_convolutions(module)
+    normalize_convolutions(module)
     follow_kernels(module, 200)
     x = torch.randn(2, 2, 4, 4, dtype=torch.float64)
     module(x).square().sum().backward()
@@ -103,7 +103,7 @@ def test_the_vectors_are_the_same_however_the_kernel_lies_in_memory() -> None:
 def test_folding_gives_plain_names_and_the_same_function() -> None:
     module, x = convolutions().eval(), torch.randn(2, 3, 8, 8)
     plain_names = list(module.state_dict())
-    normalise_convolutions(module)
+    normalize_convolutions(module)
     before = module(x)
     fold(module)
     assert sorted(module.state_dict()) == sorted(plain_names)
@@ -113,8 +113,8 @@ def test_folding_gives_plain_names_and_the_same_function() -> None:
 
 def test_state_survives_saving_and_loading() -> None:
     first, second = convolutions(0), convolutions(1)
-    normalise_convolutions(first)
-    normalise_convolutions(second)
+    normalize_convolutions(first)
+    normalize_convolutions(second)
     train(first, None, 5)
     second.load_state_dict(first.state_dict())
     x = torch.randn(2, 3, 8, 8)
@@ -124,8 +124,8 @@ def test_state_survives_saving_and_loading() -> None:
 def test_a_zero_kernel_is_refused() -> None:
     module = convolutions()
     nn.init.zeros_(module[2].weight)
-    with pytest.raises(UserError, match="zero weights cannot be normalised"):
-        normalise_convolutions(module)
+    with pytest.raises(UserError, match="zero weights cannot be normalized"):
+        normalize_convolutions(module)
 
 
 def test_before_a_batch_norm_in_training_it_changes_nothing_in_the_function() -> None:
@@ -133,7 +133,7 @@ def test_before_a_batch_norm_in_training_it_changes_nothing_in_the_function() ->
     module = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)).train()
     x = torch.randn(8, 3, 8, 8)
     before = module(x)
-    normalise_convolutions(module)
+    normalize_convolutions(module)
     assert torch.allclose(module(x), before, atol=1e-3)  # only batch norm's epsilon sees the scale
 
 
@@ -150,25 +150,25 @@ def operator_norms(module: nn.Module, image_size: int) -> list[float]:
     ]
 
 
-def test_normalised_as_operators_convolutions_lengthen_nothing_and_stay_so_in_training() -> None:
+def test_normalized_as_operators_convolutions_lengthen_nothing_and_stay_so_in_training() -> None:
     module = convolutions()
-    normalise_convolutions(module, input_sizes(module, 8))
+    normalize_convolutions(module, input_sizes(module, 8))
     assert operator_norms(module, 8) == pytest.approx([1, 1], abs=0.03)
     train(module, None, 100)
     assert operator_norms(module, 8) == pytest.approx([1, 1], abs=0.05)  # it follows steps of 0.02 at a distance
     assert norms(module)[0] < 0.9  # the kernel's own norm is the smaller one
 
 
-def test_normalised_by_their_kernels_convolutions_still_lengthen() -> None:
+def test_normalized_by_their_kernels_convolutions_still_lengthen() -> None:
     module = convolutions()
-    normalise_convolutions(module)
+    normalize_convolutions(module)
     assert operator_norms(module, 8)[0] > 1.3
 
 
 def test_a_momentum_copy_keeps_the_norm_of_the_operator_too() -> None:
     module = convolutions()
     sizes = input_sizes(module, 8)
-    normalise_convolutions(module, sizes)
+    normalize_convolutions(module, sizes)
     copy = MomentumCopy(module)
     train(module, copy, 100)
     assert operator_norms(copy.parts[0], 8) == pytest.approx([1, 1], abs=0.05)
@@ -176,14 +176,14 @@ def test_a_momentum_copy_keeps_the_norm_of_the_operator_too() -> None:
 
 def test_sizes_of_an_encoder_serve_its_copies_by_the_end_of_their_names() -> None:
     pair = nn.ModuleDict({"online": convolutions(), "copy": convolutions()})
-    assert normalise_convolutions(pair, {"0": (8, 8), "2": (8, 8)}) == 4
+    assert normalize_convolutions(pair, {"0": (8, 8), "2": (8, 8)}) == 4
 
 
 def test_the_sizes_of_a_checkpoint_are_read_from_its_vectors() -> None:
     module = convolutions()
-    normalise_convolutions(module, input_sizes(module, 8))
+    normalize_convolutions(module, input_sizes(module, 8))
     again = convolutions(1)
-    normalise_convolutions(again, sizes_in(module.state_dict()), iterations=0)
+    normalize_convolutions(again, sizes_in(module.state_dict()), iterations=0)
     again.load_state_dict(module.state_dict())
     x = torch.randn(2, 3, 8, 8)
     assert torch.equal(again(x), module(x))
@@ -192,4 +192,4 @@ def test_the_sizes_of_a_checkpoint_are_read_from_its_vectors() -> None:
 
 def test_a_convolution_of_unknown_size_is_refused() -> None:
     with pytest.raises(UserError, match=r"what the convolution 2 reads is not known \(.* = operator\); .* = kernel"):
-        normalise_convolutions(convolutions(), {"0": (8, 8)})
+        normalize_convolutions(convolutions(), {"0": (8, 8)})

@@ -19,7 +19,7 @@ def pair(groups: int = 2, **choices: object) -> tuple[nn.BatchNorm2d, SplitNorm]
     return plain, SplitNorm.like(other, groups)
 
 
-def test_each_group_is_normalised_as_a_batch_of_its_own() -> None:
+def test_each_group_is_normalized_as_a_batch_of_its_own() -> None:
     plain, split = pair(groups=4)
     x = torch.randn(8, 3, 5, 5)
     expected = torch.cat([plain(part) for part in x.chunk(4)])
@@ -69,7 +69,9 @@ def test_the_gradient_reaches_weights_and_input() -> None:
 
 def test_a_batch_that_cannot_be_cut_is_an_error_that_says_what_to_do() -> None:
     _, split = pair(groups=4)
-    with pytest.raises(UserError, match=r"6 images .* 4 equal groups \(method.norm_groups\); use a training.batch_size"):
+    with pytest.raises(
+        UserError, match=r"6 images .* 4 equal groups \(method.norm_groups\); use a training.batch_size"
+    ):
         split(torch.randn(6, 3, 4, 4))
 
 
@@ -121,7 +123,7 @@ def test_what_is_encoded_is_in_another_order_that_the_key_decides() -> None:
 
 
 def test_shuffling_breaks_up_the_groups_of_the_anchors() -> None:
-    # What the leak needs: an image and its key normalised among the same companions.
+    # What the leak needs: an image and its key normalized among the same companions.
     x = torch.randn(16, 3, 4, 4)
     _, split = pair(groups=4)
     together, apart = split(x), in_random_order(split, x, key=1)

@@ -1,4 +1,4 @@
-"""The network that changes pictures: budget, noise, shapes."""
+"""The network that changes images: budget, noise, shapes."""
 
 import pytest
 import torch
@@ -13,11 +13,11 @@ def make(**choices: object) -> ViewMaker:
     return ViewMaker(**{"budget": 0.05, "width": 4, **choices})
 
 
-PICTURES = torch.rand(4, 3, 12, 10, generator=torch.Generator().manual_seed(0))
+IMAGES = torch.rand(4, 3, 12, 10, generator=torch.Generator().manual_seed(0))
 
 
-def test_each_picture_is_changed_by_the_budget_on_average() -> None:
-    size = make()(PICTURES, Stream(1, torch.arange(4))).abs().mean(dim=(1, 2, 3))
+def test_each_image_is_changed_by_the_budget_on_average() -> None:
+    size = make()(IMAGES, Stream(1, torch.arange(4))).abs().mean(dim=(1, 2, 3))
     assert size.tolist() == pytest.approx([0.05] * 4, rel=0.01)
 
 
@@ -37,24 +37,24 @@ def test_noise_follows_the_stream_and_nothing_else() -> None:
     maker = make()
     one, two = Stream(1, torch.arange(4)), Stream(2, torch.arange(4))
     torch.manual_seed(5)
-    first = maker(PICTURES, one)
-    assert torch.equal(first, maker(PICTURES, one))
-    assert not torch.allclose(first, maker(PICTURES, two), atol=1e-4)
+    first = maker(IMAGES, one)
+    assert torch.equal(first, maker(IMAGES, one))
+    assert not torch.allclose(first, maker(IMAGES, two), atol=1e-4)
 
 
-def test_a_picture_is_changed_for_its_position_and_not_for_its_row() -> None:
+def test_an_image_is_changed_for_its_position_and_not_for_its_row() -> None:
     maker, order = make(), torch.tensor([2, 0, 3, 1])
-    first = maker(PICTURES, Stream(1, torch.arange(4)))
-    turned = maker(PICTURES[order], Stream(1, order))
+    first = maker(IMAGES, Stream(1, torch.arange(4)))
+    turned = maker(IMAGES[order], Stream(1, order))
     assert torch.allclose(turned, first[order], atol=1e-6)
 
 
 def test_every_weight_matters() -> None:
     maker = make()
-    (maker(PICTURES, Stream(1, torch.arange(4))) * torch.randn_like(PICTURES)).sum().backward()
+    (maker(IMAGES, Stream(1, torch.arange(4))) * torch.randn_like(IMAGES)).sum().backward()
     assert [name for name, p in maker.named_parameters() if p.grad is None or not p.grad.abs().sum()] == []
 
 
-def test_pictures_that_are_too_small_are_refused() -> None:
+def test_images_that_are_too_small_are_refused() -> None:
     with pytest.raises(UserError, match="at least 5×5 pixels, these are 4×9"):
         make()(torch.rand(1, 3, 4, 9), Stream(1, torch.arange(1)))

@@ -24,7 +24,7 @@ OLD = {
     "plan.json": "{}",
     "checkpoints/last.ckpt": "state",
     "evaluations/knn.json": "{}",
-    "evaluations/pictures/knn.json": "{}",
+    "evaluations/images/knn.json": "{}",
     "tensorboard/events.out.tfevents.1": "",
     "notes of the user.txt": "mine",
 }

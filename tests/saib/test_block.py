@@ -26,9 +26,9 @@ def test_patchify_is_a_bijection(rows: int, columns: int, patch: int, count: int
     assert sorted(tokens.flatten().tolist()) == sorted(x.flatten().tolist())
 
 
-def test_a_token_is_one_square_of_the_picture() -> None:
+def test_a_token_is_one_square_of_the_image() -> None:
     x = images(2, 8)
-    # The patch in row 1, column 0 of a grid of two by two, channel 2, picture 1.
+    # The patch in row 1, column 0 of a grid of two by two, channel 2, image 1.
     assert torch.equal(patchify(x, 4)[1, 2, 2], x[1, 2, 4:8, 0:4].flatten())
 
 
@@ -41,7 +41,7 @@ def test_a_batch_of_256_costs_as_many_weights_as_the_paper_implies(convs: int, w
 @pytest.mark.parametrize("form", ["batch", "sample"])
 @pytest.mark.parametrize("convs", [3, 4])
 @pytest.mark.parametrize("cascade", [1, 2, 3])
-def test_every_form_gives_finite_pictures_and_a_gradient_to_every_weight(form: str, convs: int, cascade: int) -> None:
+def test_every_form_gives_finite_images_and_a_gradient_to_every_weight(form: str, convs: int, cascade: int) -> None:
     block = SAIB(image_size=16, batch=8, form=form, convs=convs, cascade=cascade)
     out = block(images())
     out.square().mean().backward()
@@ -56,7 +56,7 @@ def test_every_position_code_and_norm_works(position: str, norm: str) -> None:
     assert SAIB(image_size=16, batch=8, position=position, norm=norm)(images()).isfinite().all()
 
 
-def test_a_picture_need_not_be_square() -> None:
+def test_an_image_need_not_be_square() -> None:
     x = torch.randn(4, 3, 8, 20)
     assert SAIB(image_size=(8, 20), batch=4, patch=4)(x).shape == x.shape
 
@@ -71,8 +71,8 @@ def quiet_block(**choices: object) -> SAIB:
 @pytest.mark.parametrize(
     ("skips", "gain"), [((), 0), (("image",), 1), (("stack",), 1), (("stack", "image"), 2), (("inner", "image"), 1)]
 )
-def test_the_skips_alone_multiply_the_picture(skips: tuple[str, ...], gain: int) -> None:
-    # With all skips the picture is doubled: the whole of the printed block's "incremental entropy".
+def test_the_skips_alone_multiply_the_image(skips: tuple[str, ...], gain: int) -> None:
+    # With all skips the image is doubled: the whole of the printed block's "incremental entropy".
     x = images()
     assert torch.allclose(quiet_block(skips=skips)(x), gain * x, atol=1e-6)
 
@@ -91,14 +91,14 @@ def test_permuting_a_batch_permutes_what_the_sample_form_gives() -> None:
     assert torch.allclose(block(x[order]), block(x)[order], atol=1e-5)
 
 
-def test_the_batch_form_mixes_the_pictures_of_a_batch() -> None:
+def test_the_batch_form_mixes_the_images_of_a_batch() -> None:
     block, x = SAIB(image_size=16, batch=8), images()
     changed = x.clone()
     changed[1] = images(seed=1)[1]
     assert not torch.allclose(block(changed)[0], block(x)[0], atol=1e-3)
 
 
-def test_the_sample_form_in_evaluation_sees_one_picture_only() -> None:
+def test_the_sample_form_in_evaluation_sees_one_image_only() -> None:
     block, x = SAIB(image_size=16, form="sample").eval(), images()
     assert torch.allclose(block(x[:1]), block(x)[:1], atol=1e-6)
 
@@ -106,11 +106,11 @@ def test_the_sample_form_in_evaluation_sees_one_picture_only() -> None:
 @pytest.mark.parametrize(
     ("choices", "x", "message"),
     [
-        ({"image_size": 32, "batch": 8, "patch": 5}, None, "pictures of 32×32 into patches of 5 .* 1, 2, 4, 8, 16, 32"),
-        ({"image_size": (32, 24), "batch": 8, "patch": 16}, None, "pictures of 32×24 .* 1, 2, 4, 8"),
+        ({"image_size": 32, "batch": 8, "patch": 5}, None, "images of 32×32 into patches of 5 .* 1, 2, 4, 8, 16, 32"),
+        ({"image_size": (32, 24), "batch": 8, "patch": 16}, None, "images of 32×24 .* 1, 2, 4, 8"),
         ({"image_size": 32}, None, "must know its batch"),
         ({"image_size": 16, "batch": 8}, images(7), "built for 8 images, this batch has 7 .* saib.form = sample"),
-        ({"image_size": 32, "batch": 8}, images(8), "built for pictures of 3×32×32, these are 3×16×16"),
+        ({"image_size": 32, "batch": 8}, images(8), "built for images of 3×32×32, these are 3×16×16"),
     ],
 )
 def test_what_does_not_fit_is_an_error_that_names_both_numbers(
@@ -147,7 +147,7 @@ def test_the_printed_block_contracts_many_directions() -> None:
     assert sigma.min() < 0.5
 
 
-def test_with_all_skips_the_entropy_gain_is_that_of_doubling_the_picture() -> None:
+def test_with_all_skips_the_entropy_gain_is_that_of_doubling_the_image() -> None:
     sigma = jacobian_spectrum(printed_block(0, ("inner", "stack", "image")), smooth_images(0))
     assert sigma.log().mean() == pytest.approx(math.log(2), abs=0.07)
 

@@ -1,4 +1,4 @@
-"""The certificate against exact Jacobians: never violated by any weights, pictures, depth or state of training."""
+"""The certificate against exact Jacobians: never violated by any weights, images, depth or state of training."""
 
 import math
 
@@ -18,7 +18,7 @@ ROUNDING = 1e-8
 """What float64 may lose in the oracle: a singular value decomposition with a condition number of up to about 1e6."""
 
 
-def pictures(count: int, side: int, seed: int = 0) -> Tensor:
+def images(count: int, side: int, seed: int = 0) -> Tensor:
     return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -28,7 +28,7 @@ def block_with(seed: int, side: int = 8, **choices: object) -> CertifiedSAIB:
 
 
 def climb(block: CertifiedSAIB, x: Tensor, steps: int, rate: float = 0.1) -> None:
-    """Some optimizer steps that make the block change pictures more wildly."""
+    """Some optimizer steps that make the block change images more wildly."""
     optimizer = torch.optim.Adam(block.parameters(), lr=rate)
     block.train()
     for step in range(steps):
@@ -62,25 +62,25 @@ def assert_kept(block: CertifiedSAIB, x: Tensor, stream: Stream | None = None) -
     steps=st.integers(0, 3),
     kind=st.sampled_from(["rms", "pixel"]),
 )
-def test_no_weights_pictures_depth_or_training_violate_it(
+def test_no_weights_images_depth_or_training_violate_it(
     seed: int, scale: float, budget: float, cascade: int, patch: int, steps: int, kind: str
 ) -> None:
     choices = {"patch": patch, "units": 6, "budget": budget, "cascade": cascade, "budget_kind": kind}
-    block, x = block_with(seed, side=6, **choices), scale * pictures(1, 6, seed)
-    climb(block, scale * pictures(4, 6, seed + 1), steps + 1)
+    block, x = block_with(seed, side=6, **choices), scale * images(1, 6, seed)
+    climb(block, scale * images(4, 6, seed + 1), steps + 1)
     assert_kept(block, x, Stream(seed, torch.tensor([3])))
     assert_kept(block.eval(), x)
 
 
-def test_a_picture_of_several_patches_in_training_keeps_it_with_its_noise() -> None:
-    block, x = block_with(1, side=12, units=12, cascade=2, budget=1.0), pictures(2, 12)
-    climb(block, pictures(4, 12, seed=1), steps=5)
+def test_an_image_of_several_patches_in_training_keeps_it_with_its_noise() -> None:
+    block, x = block_with(1, side=12, units=12, cascade=2, budget=1.0), images(2, 12)
+    climb(block, images(4, 12, seed=1), steps=5)
     assert_kept(block, x, Stream(0, torch.arange(2)))
 
 
 def test_every_bound_says_more_than_the_trivial_one() -> None:
     # With more units than pixels in a patch the block expands every direction, and the certificate sees it.
-    block, x = block_with(0, patch=2, units=64, budget=2.0), pictures(2, 8)
+    block, x = block_with(0, patch=2, units=64, budget=2.0), images(2, 8)
     block(x)
     found = block.eval().certificate(x)
     assert (found.sigma_min > 1.1).all()
@@ -90,14 +90,14 @@ def test_every_bound_says_more_than_the_trivial_one() -> None:
 
 
 def test_units_inside_a_patch_make_the_bound_better_than_the_patch_map_alone() -> None:
-    block, x = block_with(0), pictures(2, 8)
+    block, x = block_with(0), images(2, 8)
     _, (layer,) = block.linearised(x)
     assert (block.certificate(x).log_det > layer.patch_log_det() * 1.05).all()
 
 
 @pytest.mark.parametrize("patch", [2, 3, 4])
 def test_the_bound_is_the_determinant_without_the_units_that_reach_across_patches(patch: int) -> None:
-    block, x = block_with(3, side=12, patch=patch, budget=2.0), pictures(2, 12)
+    block, x = block_with(3, side=12, patch=patch, budget=2.0), images(2, 12)
     _, (layer,) = block.linearised(x)
     place = torch.arange(12) % patch
     is_inside = (place > 0) & (place < patch - 1)
@@ -107,15 +107,15 @@ def test_the_bound_is_the_determinant_without_the_units_that_reach_across_patche
 
 
 def test_large_patches_go_by_the_dual_determinant() -> None:
-    block, x = block_with(0, side=32, patch=16, units=4), pictures(1, 32)
+    block, x = block_with(0, side=32, patch=16, units=4), images(1, 32)
     found, (_, (layer,)) = block.certificate(x), block.linearised(x)
     assert found.log_det.item() == pytest.approx(layer.patch_log_det().item())
     assert found.exact_log_det is None
     assert found.sigma_min.item() == 1
 
 
-def test_looking_changes_no_buffer_and_a_new_block_is_judged_at_the_gain_of_these_pictures() -> None:
-    block, x = block_with(0), pictures(4, 8)
+def test_looking_changes_no_buffer_and_a_new_block_is_judged_at_the_gain_of_these_images() -> None:
+    block, x = block_with(0), images(4, 8)
     fresh = block.certificate(x)
     assert block.layers[0].gain.item() == 0
     block(x)
@@ -123,14 +123,14 @@ def test_looking_changes_no_buffer_and_a_new_block_is_judged_at_the_gain_of_thes
 
 
 def test_the_linearised_block_gives_what_the_block_gives() -> None:
-    block, x, stream = block_with(0, cascade=2), pictures(3, 8), Stream(5, torch.arange(3))
+    block, x, stream = block_with(0, cascade=2), images(3, 8), Stream(5, torch.arange(3))
     block(x, stream)
     assert torch.allclose(block.linearised(x, stream)[0], block(x, stream), atol=1e-12)
 
 
 @pytest.mark.parametrize(("side", "patch"), [(4, 4), (8, 4), (12, 4), (6, 2), (6, 1), (5, 1)])
 def test_strips_give_the_determinant_of_the_whole_matrix(side: int, patch: int) -> None:
-    block, x = block_with(2, side=side, patch=patch, units=4, budget=2.0), pictures(2, side)
+    block, x = block_with(2, side=side, patch=patch, units=4, budget=2.0), images(2, side)
     _, (layer,) = block.linearised(x)
     block(x)
     assert torch.allclose(layer.exact_log_det(), log_abs_det(block.eval(), x), rtol=1e-10)
@@ -145,11 +145,11 @@ def tied(activation: object, weight: Tensor, x: Tensor) -> Tensor:
 
 
 def smallest(activation: object) -> float:
-    """Of the singular values of a tied patch map, over twenty draws of weights and pictures."""
+    """Of the singular values of a tied patch map, over twenty draws of weights and images."""
     found = []
     for seed in range(20):
         weight = torch.randn(64, 3, 4, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) / 7
-        sigma = torch.linalg.svdvals(jacobian(lambda x, w=weight: tied(activation, w, x), 4 * pictures(1, 4, seed)))
+        sigma = torch.linalg.svdvals(jacobian(lambda x, w=weight: tied(activation, w, x), 4 * images(1, 4, seed)))
         found.append(sigma.min().item())
     return min(found)
 
@@ -166,7 +166,7 @@ def test_an_activation_that_falls_somewhere_breaks_it(activation: object) -> Non
 
 def test_slopes_below_zero_break_the_certificate_itself() -> None:
     # The bound is a theorem about slopes that are not negative: with SiLU's at -3 the same formula promises too much.
-    block, x = block_with(0), pictures(1, 8)
+    block, x = block_with(0), images(1, 8)
     _, (layer,) = block.linearised(x)
     slope = torch.func.grad(silu)(torch.tensor(-3.0, dtype=torch.float64)).item()
     fallen = TiedJacobian(
@@ -184,7 +184,7 @@ def test_slopes_below_zero_break_the_certificate_itself() -> None:
 
 
 def test_the_estimate_agrees_with_the_exact_value_within_its_stated_error_at_32_pixels() -> None:
-    block, x = block_with(0, side=32, units=32), pictures(2, 32)
+    block, x = block_with(0, side=32, units=32), images(2, 32)
     block(x)
     _, (layer,) = block.linearised(x)
     exact, found = layer.exact_log_det(), block.log_det(x, probes=8, steps=10)
@@ -207,8 +207,8 @@ def slope_along(block: CertifiedSAIB, x: Tensor, directions: list[Tensor], step:
 
 @pytest.mark.parametrize("which", ["coarse", "fine", "bias"])
 def test_the_gradient_of_the_log_determinant_is_that_of_finite_differences(which: str) -> None:
-    # 1,024 equal pictures have probes of their own: 4,096 in all, so that a mean is within a few per cent.
-    block, x = block_with(0, side=2, patch=2, units=4, cascade=2, budget=2.0), pictures(1, 2)
+    # 1,024 equal images have probes of their own: 4,096 in all, so that a mean is within a few per cent.
+    block, x = block_with(0, side=2, patch=2, units=4, cascade=2, budget=2.0), images(1, 2)
     block(x)
     block.eval()
     value = block.log_det(x.expand(1024, -1, -1, -1), probes=4, steps=12).value.mean()
@@ -222,7 +222,7 @@ def test_the_gradient_of_the_log_determinant_is_that_of_finite_differences(which
 
 
 def test_the_gradient_of_the_patch_part_is_exact_with_a_single_probe() -> None:
-    block, x = block_with(0, side=4), pictures(2, 4)
+    block, x = block_with(0, side=4), images(2, 4)
     block.layers[0].fine.data.zero_()
     block(x)
     block.eval()
@@ -233,7 +233,7 @@ def test_the_gradient_of_the_patch_part_is_exact_with_a_single_probe() -> None:
 
 
 def test_descending_minus_the_log_determinant_raises_it() -> None:
-    block, x = block_with(0, budget=0.5), pictures(8, 8)
+    block, x = block_with(0, budget=0.5), images(8, 8)
     block(x)
     before = block.certificate(x).exact_log_det
     optimizer = torch.optim.Adam(block.parameters(), lr=0.02)
@@ -253,7 +253,7 @@ def test_descending_minus_the_log_determinant_raises_it() -> None:
 def test_the_gain_of_a_block_is_split_like_that_of_any_map() -> None:
     from iecl.meters.entropy_gain import entropy_gain
 
-    block, x = block_with(0, budget=1.0), pictures(4, 8)
+    block, x = block_with(0, budget=1.0), images(4, 8)
     block(x)
     block.eval()
     exact, found = entropy_gain(block, x), block.entropy_gain(x, probes=16, steps=10)
@@ -271,13 +271,13 @@ def test_the_gain_of_a_block_is_split_like_that_of_any_map() -> None:
 )
 def test_no_pixel_changes_by_more_than_its_budget(seed: int, scale: float, cascade: int, patch: int) -> None:
     block = block_with(seed, budget=0.3, budget_kind="pixel", cascade=cascade, patch=patch)
-    climb(block, pictures(4, 8, seed), steps=2)
-    x = scale * pictures(4, 8, seed + 1)
+    climb(block, images(4, 8, seed), steps=2)
+    x = scale * images(4, 8, seed + 1)
     assert (block(x, Stream(seed, torch.arange(4))) - x).abs().max() <= 0.3 + 1e-9
 
 
 def test_the_budget_of_a_pixel_can_be_reached() -> None:
-    # Kernels that are positive everywhere and a picture so bright that every unit is saturated.
+    # Kernels that are positive everywhere and an image so bright that every unit is saturated.
     block = block_with(0, budget=0.3, budget_kind="pixel")
     for layer in block.layers:
         layer.coarse.data.fill_(1.0)
@@ -286,10 +286,10 @@ def test_the_budget_of_a_pixel_can_be_reached() -> None:
     assert (block(x) - x).max().item() == pytest.approx(0.3, rel=1e-6)
 
 
-def test_the_budget_of_a_pixel_does_not_depend_on_the_pictures() -> None:
+def test_the_budget_of_a_pixel_does_not_depend_on_the_images() -> None:
     block = block_with(0, budget_kind="pixel")
-    block(pictures(2, 8))
+    block(images(2, 8))
     before = block.layers[0].gain.clone()
-    block(100 * pictures(2, 8))
+    block(100 * images(2, 8))
     block.after_step()
     assert torch.equal(block.layers[0].gain, before)

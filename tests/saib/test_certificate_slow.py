@@ -1,8 +1,8 @@
-"""Checks of the block that take minutes: ten thousand cases, and determinants of whole pictures written out."""
+"""Checks of the block that take minutes: ten thousand cases, and determinants of whole images written out."""
 
 import pytest
 import torch
-from benchmarks.certificate import CASES, PICTURES, ROUNDING, compared, make
+from benchmarks.certificate import CASES, IMAGES, ROUNDING, compared, make
 
 from iecl.entropy import log_abs_det, stochastic_log_abs_det
 from iecl.saib.certified import CertifiedSAIB
@@ -11,14 +11,14 @@ from iecl.saib.certified import CertifiedSAIB
 @pytest.mark.slow
 def test_ten_thousand_random_cases_violate_no_bound() -> None:
     worst: dict[str, float] = {}
-    for seed in range(CASES // PICTURES):
+    for seed in range(CASES // IMAGES):
         for name, margin in compared(*make(seed)).items():
             worst[name] = min(worst.get(name, 1.0), margin.min().item())
     assert {name for name, margin in worst.items() if margin < -ROUNDING} == set()
 
 
 @pytest.mark.slow
-def test_exact_and_estimated_determinants_of_a_whole_picture_of_32_pixels_agree() -> None:
+def test_exact_and_estimated_determinants_of_a_whole_image_of_32_pixels_agree() -> None:
     torch.manual_seed(0)
     block, x = CertifiedSAIB(image_size=32).double(), torch.randn(1, 3, 32, 32, dtype=torch.float64)
     block(x)

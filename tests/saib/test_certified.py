@@ -66,7 +66,7 @@ def test_the_gain_does_not_move_within_a_step() -> None:
     assert torch.equal(block.layers[0].gain, before)
 
 
-def test_the_noise_of_a_picture_depends_on_its_position_alone() -> None:
+def test_the_noise_of_an_image_depends_on_its_position_alone() -> None:
     block, x = block_with(0), torch.randn(4, 3, 8, 8, dtype=torch.float64)
     whole = block(x, Stream(3, torch.tensor([10, 11, 12, 13])))
     alone = block(x[2:3], Stream(3, torch.tensor([12])))
@@ -79,7 +79,7 @@ def test_image_wide_noise_is_the_same_at_every_place() -> None:
     flat = torch.zeros(2, 3, 8, 8, dtype=torch.float64)
     block(flat, Stream(0, torch.arange(2)))
     out = block(flat, Stream(0, torch.arange(2)))
-    # On a constant picture the patch map alone can make no difference between patches; inner pixels show it.
+    # On a constant image the patch map alone can make no difference between patches; inner pixels show it.
     assert torch.allclose(out[:, :, 1:3, 1:3], out[:, :, 5:7, 5:7], atol=1e-12)
     assert not torch.allclose(out[0], out[1], atol=1e-3)
 
@@ -96,8 +96,8 @@ def test_a_patch_that_does_not_fit_is_an_error() -> None:
         CertifiedSAIB(image_size=32, patch=5)
 
 
-def test_a_picture_of_another_size_is_an_error() -> None:
-    with pytest.raises(UserError, match="built for 8×8 pixels, these pictures are 16×16"):
+def test_an_image_of_another_size_is_an_error() -> None:
+    with pytest.raises(UserError, match="built for 8×8 pixels, these images are 16×16"):
         CertifiedSAIB(image_size=8)(torch.zeros(1, 3, 16, 16))
 
 
@@ -106,7 +106,7 @@ def test_a_picture_of_another_size_is_an_error() -> None:
     [
         ({"budget": -1.0}, "saib.budget is -1.0, it must be at least 0"),
         ({"noise": "pixels"}, r"saib.noise is 'pixels'.*did you mean pixel\?"),
-        ({"image_size": (32, 48)}, r"image_size is \(32, 48\) \(CertifiedSAIB\); give the side of the pictures"),
+        ({"image_size": (32, 48)}, r"image_size is \(32, 48\) \(CertifiedSAIB\); give the side of the images"),
     ],
 )
 def test_a_wrong_choice_is_refused(choice: dict[str, object], words: str) -> None:

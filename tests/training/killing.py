@@ -68,7 +68,7 @@ def in_the_first_step(call: int) -> None:
 
 
 def before_the_momentum_update(call: int) -> None:
-    """The optimizer has moved the weights; momentum copy, queue and centres have not followed."""
+    """The optimizer has moved the weights; momentum copy, queue and centers have not followed."""
     make, moment = loop.Loop.__init__, Moment(call)
 
     def init(self: Any, *args: Any) -> None:

@@ -96,7 +96,7 @@ def test_a_method_that_needs_many_images_is_measured_with_them() -> None:
 
 
 def test_a_size_that_the_backbone_refuses_is_said_in_a_sentence() -> None:
-    with pytest.raises(UserError, match="vit_b_16 does not take pictures of 32 px"):
+    with pytest.raises(UserError, match="vit_b_16 does not take images of 32 px"):
         cost_of("random", "vit_b_16", 32)
 
 

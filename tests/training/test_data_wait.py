@@ -1,4 +1,4 @@
-"""How long a run waited for its pictures: in its metrics and on its progress line."""
+"""How long a run waited for its images: in its metrics and on its progress line."""
 
 import time
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def test_the_wait_for_data_is_a_share_of_the_time_of_the_steps(
     slowly: bool,
     low: float,
     high: float,
-    picture_folder: Path,
+    image_folder: Path,
     tmp_path: Path,
     tiny: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -36,7 +36,7 @@ def test_the_wait_for_data_is_a_share_of_the_time_of_the_steps(
     if slowly:
         monkeypatch.setattr(Loader, "epoch", slow)
     monkeypatch.setattr(ProgressLine, "show", lambda self, text: shown.append(text))
-    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, *SETS], **RUN)
+    run = iecl.pretrain(image_folder, tmp_path / "run", sets=[*tiny, *SETS], **RUN)
     rows = [row for row in run.metrics if "loss" in row]
     assert "data_wait" not in rows[0]  # one step has no time between steps
     assert all(low <= row["data_wait"] <= high for row in rows[1:])

@@ -118,10 +118,10 @@ def test_images_that_an_epoch_left_out_have_no_label_in_the_next(whole: tuple[st
 
 @pytest.mark.parametrize("name", ["deepcluster", "deepcluster-v2"])
 def test_a_run_with_more_clusters_than_images_says_so_in_its_log(
-    name: str, picture_folder: Path, tmp_path: Path, tiny: list[str]
+    name: str, image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     run = iecl.pretrain(
-        picture_folder,
+        image_folder,
         tmp_path / "run",
         method=name,
         backbone="resnet10-w16",

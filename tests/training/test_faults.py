@@ -19,7 +19,12 @@ from iecl.runs import checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.training import running
 
-RUN = {"backbone": "resnet10-w16", "epochs": 3, "batch_size": 8, "settings": {"method": {"hidden": 16, "out": 8}}}
+RUN = {
+    "backbone": "resnet10-w16",
+    "epochs": 3,
+    "batch_size": 8,
+    "settings": {"method": {"hidden_dim": 16, "out_dim": 8}},
+}
 KEPT = {"settings.toml", "metrics.jsonl", "log.txt", "history.jsonl"}
 
 
@@ -65,14 +70,14 @@ def weights_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, run: Path) -
     ids=lambda fault: fault.__name__,
 )
 def test_a_run_survives(
-    fault: Callable[[pytest.MonkeyPatch, Path], None], picture_folder: Path, tmp_path: Path, tiny: list[str]
+    fault: Callable[[pytest.MonkeyPatch, Path], None], image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    whole = iecl.pretrain(picture_folder, tmp_path / "whole", sets=tiny, quiet=True, **RUN)
+    whole = iecl.pretrain(image_folder, tmp_path / "whole", sets=tiny, quiet=True, **RUN)
     run, sets = tmp_path / "run", [*tiny, "training.checkpoint_steps=3"]
     with pytest.MonkeyPatch.context() as patch:
         fault(patch, run)
         with pytest.raises(TrainingError):
-            iecl.pretrain(picture_folder, run, sets=sets, quiet=True, **RUN)
+            iecl.pretrain(image_folder, run, sets=sets, quiet=True, **RUN)
     assert is_kept(run)
     assert iecl.load(run).summary["finished"] is False
     assert "ERROR" in (run / "log.txt").read_text()
@@ -82,7 +87,7 @@ def test_a_run_survives(
 
 
 def test_a_run_directory_that_is_gone_is_one_line(
-    picture_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+    image_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, append = tmp_path / "run", RunDirectory.append_metrics
 
@@ -93,7 +98,7 @@ def test_a_run_directory_that_is_gone_is_one_line(
 
     monkeypatch.setattr(RunDirectory, "append_metrics", removing)
     with pytest.raises(TrainingError, match=r"no such file or directory, .*run is gone"):
-        iecl.pretrain(picture_folder, run, sets=tiny, quiet=True, **RUN)
+        iecl.pretrain(image_folder, run, sets=tiny, quiet=True, **RUN)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +107,14 @@ def test_a_run_directory_that_is_gone_is_one_line(
         ({"batch_size": 1000}, "fewer than"),
         ({"settings": {"training": {"accelerator": "cuda"}}}, "no cuda device"),
         ({"settings": {"training": {"strategy": "magic"}}}, "training.strategy"),
-        ({"settings": {"optimizer": {"rate": 1e30, "name": "sgd"}}}, "became NaN"),
+        ({"settings": {"optimizer": {"lr": 1e30, "name": "sgd"}}}, "became NaN"),
     ],
 )
 def test_an_overwrite_that_cannot_start_leaves_the_old_run_as_it_was(
-    wrong: dict[str, Any], words: str, picture_folder: Path, tmp_path: Path, tiny: list[str]
+    wrong: dict[str, Any], words: str, image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     run = tmp_path / "run"
-    iecl.pretrain(picture_folder, run, sets=tiny, quiet=True, **RUN | {"epochs": 1})
+    iecl.pretrain(image_folder, run, sets=tiny, quiet=True, **RUN | {"epochs": 1})
     (run / "evaluations" / "knn.json").write_text("{}")
 
     def content() -> dict[str, bytes]:
@@ -118,16 +123,16 @@ def test_an_overwrite_that_cannot_start_leaves_the_old_run_as_it_was(
 
     before = content()
     with pytest.raises(UserError, match=words):
-        iecl.pretrain(picture_folder, run, sets=tiny, quiet=True, overwrite=True, **RUN | wrong)
+        iecl.pretrain(image_folder, run, sets=tiny, quiet=True, overwrite=True, **RUN | wrong)
     assert content() == before
     assert (run / "failed-1").exists() == (words == "became NaN")  # it took steps: what it wrote can be looked at
-    iecl.pretrain(picture_folder, run, sets=tiny, quiet=True, overwrite=True, **RUN | {"epochs": 2})
+    iecl.pretrain(image_folder, run, sets=tiny, quiet=True, overwrite=True, **RUN | {"epochs": 2})
     assert steps(run) == list(range(1, 11))
     assert not (run / "evaluations" / "knn.json").exists()
 
 
 def test_a_stop_before_the_first_step_leaves_no_run_behind(
-    picture_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+    image_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(*args: Any, **options: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -135,7 +140,7 @@ def test_a_stop_before_the_first_step_leaves_no_run_behind(
 
     monkeypatch.setattr("iecl.training.loop.open_source", stopped)
     with pytest.raises(iecl.errors.Interrupted, match="before the first step") as caught:
-        iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, quiet=True, **RUN)
+        iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, quiet=True, **RUN)
     assert caught.value.signal == signal.SIGTERM
     assert not (tmp_path / "run").exists()
 
@@ -171,10 +176,10 @@ class Command:
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes where Linux lists them")
 def test_two_processes_stop_with_their_parent_and_die_with_one_line(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     run = tmp_path / "run"
-    command = Command(picture_folder, run, tiny, "--devices", "2", "--epochs", "100000")
+    command = Command(image_folder, run, tiny, "--devices", "2", "--epochs", "100000")
     command.wait_for_step(4)
     os.kill(command.process.pid, signal.SIGINT)  # to the parent alone
     code, said = command.end()
@@ -182,7 +187,7 @@ def test_two_processes_stop_with_their_parent_and_die_with_one_line(
     assert "all of it saved" in said
     done = max(steps(run))
 
-    command = Command(picture_folder, run, [], "--devices", "2", "--epochs", "100000", "--resume")
+    command = Command(image_folder, run, [], "--devices", "2", "--epochs", "100000", "--resume")
     command.wait_for_step(done + 4)
     os.kill(command.ranks()[1], signal.SIGKILL)
     code, said = command.end()
@@ -192,11 +197,9 @@ def test_two_processes_stop_with_their_parent_and_die_with_one_line(
     assert is_kept(run)
 
 
-def test_torchrun_alone_says_how_many_processes_there_are(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
-) -> None:
+def test_torchrun_alone_says_how_many_processes_there_are(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     launcher = ("-m", "torch.distributed.run", "--nproc_per_node", "2")
-    code, said = Command(picture_folder, tmp_path / "run", tiny, "--epochs", "2", launcher=launcher).end()
+    code, said = Command(image_folder, tmp_path / "run", tiny, "--epochs", "2", launcher=launcher).end()
     assert code == 0, said
     run = iecl.load(tmp_path / "run")
     assert run.settings["training"]["devices"] == 2

@@ -28,18 +28,18 @@ from iecl.training.optimizers import make_optimizer, recall
 from iecl.training.plan import plan_from_values
 from iecl.training.replaying import replay
 from iecl.training.settings import OptimizerSettings
-from made_pictures import TINY, make_pictures
+from made_images import TINY, make_images
 
 ROOT = Path(__file__).parents[2]
 RUN = {"method": "simclr", "backbone": "resnet10-w16", "epochs": 2, "batch_size": 10, "quiet": True}
-RUN |= {"settings": {"method": {"hidden": 16, "out": 8}}, "sets": TINY}
+RUN |= {"settings": {"method": {"hidden_dim": 16, "out_dim": 8}}, "sets": TINY}
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two epochs of four steps."""
     folder = tmp_path_factory.mktemp("fitting")
-    return iecl.pretrain(make_pictures(folder), folder / "run", **RUN).path
+    return iecl.pretrain(make_images(folder), folder / "run", **RUN).path
 
 
 @pytest.fixture

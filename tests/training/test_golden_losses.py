@@ -29,7 +29,7 @@ WAYS = {
 
 
 def losses(method: str, sets: list[str]) -> list[float]:
-    flags = {"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch": BATCH}}
+    flags = {"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch_size": BATCH}}
     plan = make_plan(method=method, flags=flags, sets=sets)
     data = replace(plan.data, image_size=SIDE, canvas=SIDE, mean=(0.5,) * 3, std=(0.25,) * 3)
     plan = with_data(plan, data)
@@ -55,7 +55,7 @@ def losses(method: str, sets: list[str]) -> list[float]:
 @pytest.mark.parametrize("method", METHODS)
 def test_ten_steps_have_the_same_losses(method: str) -> None:
     plain = losses(method, [])
-    assert len(set(plain)) == STEPS  # something is learnt, and no step is like another
+    assert len(set(plain)) == STEPS  # something is learned, and no step is like another
     for way, sets in WAYS.items():
         assert losses(method, sets) == pytest.approx(plain, abs=1e-5), way
 

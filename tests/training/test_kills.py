@@ -19,12 +19,12 @@ from iecl.runs.directory import RunDirectory
 from iecl.runs.weights import load_weights
 
 PROGRAM = Path(__file__).with_name("killing.py")
-HEADS = {"hidden": 16, "out": 8}
+HEADS = {"hidden_dim": 16, "out_dim": 8}
 METHODS: dict[str, dict[str, Any]] = {
     "ie-cl": {"method": HEADS, "saib": {"form": "certified"}},
-    "moco-v2": {"method": {**HEADS, "queue": 32}},
-    "byol": {"method": {**HEADS, "predictor_hidden": 16}},
-    "deepcluster-v2": {"method": {**HEADS, "clusters": 6}},
+    "moco-v2": {"method": {**HEADS, "queue_size": 32}},
+    "byol": {"method": {**HEADS, "predictor_hidden_dim": 16}},
+    "deepcluster-v2": {"method": {**HEADS, "num_clusters": 6}},
 }
 ANY_STEP = (
     "before_the_momentum_update",
@@ -99,34 +99,34 @@ def killed_like_whole(method: str, folder: Path, tmp_path: Path, sets: list[str]
     assert [json.loads(line)["kind"] for line in history].count("resume") >= 1
 
 
-def test_three_kills_leave_no_trace(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+def test_three_kills_leave_no_trace(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     kills = [("in_the_first_step", 1), ("between_two_renames", 2), ("before_the_momentum_update", 2)]
-    killed_like_whole("ie-cl", picture_folder, tmp_path, tiny, kills)
+    killed_like_whole("ie-cl", image_folder, tmp_path, tiny, kills)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_twenty_kills_leave_no_trace(method: str, picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    killed_like_whole(method, picture_folder, tmp_path, tiny, drawn(method, 20 // len(METHODS)))
+def test_twenty_kills_leave_no_trace(method: str, image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    killed_like_whole(method, image_folder, tmp_path, tiny, drawn(method, 20 // len(METHODS)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ANY_STEP)
 def test_each_moment_leaves_no_trace_by_itself(
-    moment: str, picture_folder: Path, tmp_path: Path, tiny: list[str]
+    moment: str, image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    killed_like_whole("moco-v2", picture_folder, tmp_path, tiny, [(moment, 20 if moment == "at_any_time" else 3)])
+    killed_like_whole("moco-v2", image_folder, tmp_path, tiny, [(moment, 20 if moment == "at_any_time" else 3)])
 
 
 @pytest.mark.slow
-def test_two_processes_and_then_one_end_like_one(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+def test_two_processes_and_then_one_end_like_one(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     # Without batch norm, which would see half a batch in each process; with SGD, which does not blow up rounding.
     sets = [*tiny, "training.checkpoint_steps=1", "method.norm=false", "optimizer.name=sgd", "optimizer.lr=0.05"]
-    trained(picture_folder, tmp_path / "one", "simclr", [], sets, words={"backbone": "groups"})
+    trained(image_folder, tmp_path / "one", "simclr", [], sets, words={"backbone": "groups"})
     out = tmp_path / "two"
     words = {"method": "simclr", "backbone": "groups", "epochs": 3, "batch_size": 8, "settings": {"method": HEADS}}
     words["sets"] = [*sets, "training.devices=2"]
-    request = {"data": str(picture_folder), "out": str(out), "words": words, "kills": [], "resumed": []}
+    request = {"data": str(image_folder), "out": str(out), "words": words, "kills": [], "resumed": []}
     program = f"import killing\nif __name__ == '__main__':\n    killing.train({request!r})\n"
     script = tmp_path / "two.py"
     script.write_text(program)
@@ -141,9 +141,7 @@ def test_two_processes_and_then_one_end_like_one(picture_folder: Path, tmp_path:
     state = latest_checkpoint(out / "checkpoints")
     assert state is not None
     assert 0 < state["step"] < STEPS
-    ends = trained(
-        picture_folder, out, "simclr", [], sets, words={"backbone": "groups"}, resumed=["training.devices=1"]
-    )
+    ends = trained(image_folder, out, "simclr", [], sets, words={"backbone": "groups"}, resumed=["training.devices=1"])
     assert ends == [0]
     one, two = (latest_checkpoint(run / "checkpoints") for run in (tmp_path / "one", out))
     assert one is not None

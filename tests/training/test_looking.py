@@ -10,7 +10,7 @@ from iecl.data.loader import Loader
 from iecl.data.opening import open_source
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory, write_atomically
-from iecl.training.looking import look, save_picture
+from iecl.training.looking import look, save_image
 from iecl.training.plan import Plan, plan_from_values
 from iecl.views.making import make_views
 from iecl.views.policies import POLICIES, ViewPlan
@@ -19,15 +19,15 @@ BATCH, ACCUMULATE, EPOCHS = 5, 2, 2
 
 
 @pytest.fixture
-def plan(picture_folder: Path, tmp_path: Path) -> Plan:
-    """A run of 40 pictures: four steps of ten in each epoch."""
-    data = {"name": str(picture_folder), "image_size": 16, "canvas": 16, "mean": [0.5] * 3, "std": [0.25] * 3}
+def plan(image_folder: Path, tmp_path: Path) -> Plan:
+    """A run of 40 images: four steps of ten in each epoch."""
+    data = {"name": str(image_folder), "image_size": 16, "canvas": 16, "mean": [0.5] * 3, "std": [0.25] * 3}
     values = {
-        "method": {"name": "swav", "hidden": 8, "out": 4, "prototypes": 4, "small": 2},
+        "method": {"name": "swav", "hidden_dim": 8, "out_dim": 4, "num_prototypes": 4, "local_crops": 2},
         "data": data | {"workers": 0},
         "views": {"policy": "simclr"},
         "backbone": {"name": "resnet10-w16"},
-        "training": {"batch": BATCH, "accumulate": ACCUMULATE, "epochs": EPOCHS, "seed": 3},
+        "training": {"batch_size": BATCH, "grad_accumulation": ACCUMULATE, "epochs": EPOCHS, "seed": 3},
     }
     made = plan_from_values(values)
     write_atomically(RunDirectory.fresh(tmp_path / "run").settings, made.to_toml("made for a test"))
@@ -72,13 +72,13 @@ def test_what_does_not_exist_is_told(plan: Plan, tmp_path: Path, step: int, choi
         look(tmp_path / "run", step, **choice)
 
 
-def test_the_picture_has_the_plain_image_and_every_view(plan: Plan, tmp_path: Path) -> None:
+def test_the_image_has_the_plain_image_and_every_view(plan: Plan, tmp_path: Path) -> None:
     seen = look(tmp_path / "run", 1, row=0)
-    save_picture(seen, plan.data.mean, plan.data.std, tmp_path / "seen.png")
-    with Image.open(tmp_path / "seen.png") as picture:
-        assert picture.size == (5 * 132 - 4, 128)
-        corner = picture.getpixel((0, 0))
+    save_image(seen, plan.data.mean, plan.data.std, tmp_path / "seen.png")
+    with Image.open(tmp_path / "seen.png") as image:
+        assert image.size == (5 * 132 - 4, 128)
+        corner = image.getpixel((0, 0))
     wanted = (seen.plain[:, 0, 0] * 0.25 + 0.5).clamp(0, 1) * 255
     assert corner == tuple(wanted.round().int().tolist())
     with pytest.raises(UserError, match=r"name a file that ends in \.png"):
-        save_picture(seen, plan.data.mean, plan.data.std, tmp_path / "seen.gif")
+        save_image(seen, plan.data.mean, plan.data.std, tmp_path / "seen.gif")

@@ -20,19 +20,19 @@ SMALL = ["method.hidden_dim=16", "method.out_dim=8"]
 
 
 @pytest.fixture
-def both(picture_folder: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """A folder of 41 pictures of which one cannot be read, and the file that it was packed into."""
-    (picture_folder / "red/bad.png").write_text("no picture")
-    words = ["pack", str(picture_folder), "--out", str(tmp_path / "pictures.iecl"), "--set", "data.image_size=16"]
+def both(image_folder: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A folder of 41 images of which one cannot be read, and the file that it was packed into."""
+    (image_folder / "red/bad.png").write_text("no image")
+    words = ["pack", str(image_folder), "--out", str(tmp_path / "images.iecl"), "--set", "data.image_size=16"]
     assert main([*words, "--quiet"]) == 0
-    return picture_folder, tmp_path / "pictures.iecl"
+    return image_folder, tmp_path / "images.iecl"
 
 
 def test_the_command_says_what_it_packed_and_what_to_do_next(
-    picture_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "file.iecl"
-    assert main(["pack", str(picture_folder), "--out", str(out), "--side", "24", "--json"]) == 0
+    assert main(["pack", str(image_folder), "--out", str(out), "--side", "24", "--json"]) == 0
     told = capsys.readouterr()
     made = json.loads(told.out)
     assert {name: made[name] for name in ("path", "images", "parts", "classes", "side", "skipped")} == {
@@ -94,7 +94,7 @@ def test_everything_that_takes_a_folder_takes_the_file(
 
 
 def test_a_plan_opens_the_file_as_a_run_would(both: tuple[Path, Path]) -> None:
-    plan = make_plan(flags={"data": {"name": str(both[1])}, "training": {"batch": 8}})
+    plan = make_plan(flags={"data": {"name": str(both[1])}, "training": {"batch_size": 8}})
     opened = open_part(with_data(plan, resolve_data(plan.data)), need=8, seconds=1)
     assert (opened.images, opened.side, opened.decode_seconds) == (40, 16, 0)
     assert opened.source.is_decoded

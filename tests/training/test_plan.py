@@ -18,7 +18,7 @@ def resolved(plan: Plan, image_size: int = 32) -> Plan:
 
 
 def test_flags_win_over_the_recipe_and_set_over_flags() -> None:
-    flags = {**SHAPES, "training": {"batch": 64}, "optimizer": {"rate": 0.5}}
+    flags = {**SHAPES, "training": {"batch_size": 64}, "optimizer": {"lr": 0.5}}
     plan = make_plan(recipe="ie-cl/paper", flags=flags, sets=["optimizer.lr=0.25"])
     assert (plan.training.batch_size, plan.optimizer.lr, plan.training.seed) == (64, 0.25, 42)
 
@@ -32,7 +32,13 @@ def test_the_paper_recipe_is_what_is_printed() -> None:
         0.09,
         1e-4,
     )
-    assert (method.hidden_dim, method.out_dim, method.num_layers, method.ema_momentum.start, method.symmetric) == (4096, 512, 3, 0.9, False)
+    assert (method.hidden_dim, method.out_dim, method.num_layers, method.ema_momentum.start, method.symmetric) == (
+        4096,
+        512,
+        3,
+        0.9,
+        False,
+    )
     assert (plan.objective.encoder, plan.objective.kl_gradient, plan.objective.saib_gradient) == (
         "spectral-norm",
         "anchor",
@@ -86,8 +92,8 @@ def test_a_value_of_a_flag_is_named_with_its_flag() -> None:
     [
         ({"objective": {"entropy": "none", "entropy_weight": 0.5}}, ["objective.entropy_weight: objective.entropy"]),
         ({"objective": {"entropy_weight": 0.5}}, []),
-        ({"saib": {"form": "none", "patch": 4}}, ["saib.patch_size: saib.form"]),
-        ({"saib": {"form": "sample", "patch": 4}}, []),
+        ({"saib": {"form": "none", "patch_size": 4}}, ["saib.patch_size: saib.form"]),
+        ({"saib": {"form": "sample", "patch_size": 4}}, []),
         ({"objective": {"kl": "none"}}, []),
     ],
 )

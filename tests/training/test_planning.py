@@ -15,7 +15,12 @@ from iecl.training.advising import forecast, memory_at, suggested_batch, suggest
 from iecl.training.plan import Plan, make_plan
 from iecl.training.planning import _probe, comparison
 
-RUN = {"backbone": "resnet10-w16", "epochs": 2, "batch_size": 16, "settings": {"method": {"hidden": 16, "out": 8}}}
+RUN = {
+    "backbone": "resnet10-w16",
+    "epochs": 2,
+    "batch_size": 16,
+    "settings": {"method": {"hidden_dim": 16, "out_dim": 8}},
+}
 
 
 def measured(**changes: Any) -> dict[str, Any]:
@@ -40,14 +45,14 @@ def measured(**changes: Any) -> dict[str, Any]:
         "metrics_megabytes": 0.0,
         "free_megabytes": 8000,
         "least_batch": 2,
-        "picture_side": 32,
-        "settings": {"method": {"name": "simclr", "queue": 0}},
+        "image_side": 32,
+        "settings": {"method": {"name": "simclr", "queue_size": 0}},
     }
     return found | changes
 
 
 def planned(batch: int = 128, method: str = "simclr", *sets: str) -> Plan:
-    flags = {"data": {"name": "shapes"}, "training": {"batch": batch, "epochs": 10}}
+    flags = {"data": {"name": "shapes"}, "training": {"batch_size": batch, "epochs": 10}}
     return make_plan(method=method, flags=flags, sets=["data.image_size=32", "training.loggers=[]", *sets])
 
 
@@ -94,11 +99,11 @@ def test_workers_are_as_many_as_decoding_needs() -> None:
     [
         ({}, planned(64), "a batch of 64 is small for simclr: its negatives are the other images of the batch"),
         ({"least_batch": 512}, planned(256), "simclr needs at least 512 images, the batch has 256"),
-        ({"images": 100}, planned(256), "a batch of 256 is more than the 100 pictures there are"),
+        ({"images": 100}, planned(256), "a batch of 256 is more than the 100 images there are"),
         (
-            {"picture_side": 20},
+            {"image_side": 20},
             planned(256),
-            "views of 32 px are larger than the pictures, whose shorter side is 20 px",
+            "views of 32 px are larger than the images, whose shorter side is 20 px",
         ),
         ({"free_megabytes": 600}, planned(256), "it would take 850 MB of memory, 600 MB are free"),
     ],
@@ -109,15 +114,15 @@ def test_what_speaks_against_a_plan_is_said(changes: dict[str, Any], plan: Plan,
 
 
 def test_a_queue_lifts_the_warning_of_small_batches() -> None:
-    assert warnings_for(measured(settings={"method": {"queue": 4096}}), planned(64, "moco-v2")) == []
-    assert warnings_for(measured(settings={"method": {"queue": 0}}), planned(64, "moco-v2"))
+    assert warnings_for(measured(settings={"method": {"queue_size": 4096}}), planned(64, "moco-v2")) == []
+    assert warnings_for(measured(settings={"method": {"queue_size": 0}}), planned(64, "moco-v2"))
     assert warnings_for(measured(), planned(256)) == []
 
 
 def test_real_steps_are_tried_and_the_run_is_held_against_them(
-    picture_folder: Path, tmp_path: Path, tiny: list[str], capfd: pytest.CaptureFixture[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    made = iecl.plan(picture_folder, **RUN, sets=tiny, out=tmp_path / "run", seconds=60.0)
+    made = iecl.plan(image_folder, **RUN, sets=tiny, out=tmp_path / "run", seconds=60.0)
     assert made["images"] == 40
     assert [row["batch"] for row in made["measured"]["rows"]] in ([8], [8, 16])  # as far as the machine gets in time
     assert made["memory_megabytes"] > 100
@@ -126,13 +131,13 @@ def test_real_steps_are_tried_and_the_run_is_held_against_them(
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"plan.json", ".lock"}
     assert capfd.readouterr().out == ""
 
-    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, quiet=True, **RUN)
+    run = iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, quiet=True, **RUN)
     held = run.summary["plan"]
     assert held["seconds"]["real"] == run.summary["seconds"]
-    assert held["memory_megabytes"]["foretold"] == made["memory_megabytes"]
-    assert "were foretold, it took" in (run.path / "log.txt").read_text()
+    assert held["memory_megabytes"]["predicted"] == made["memory_megabytes"]
+    assert "were predicted, it took" in (run.path / "log.txt").read_text()
 
-    again = iecl.pretrain(picture_folder, tmp_path / "other", sets=[*tiny, "training.seed=3"], quiet=True, **RUN)
+    again = iecl.pretrain(image_folder, tmp_path / "other", sets=[*tiny, "training.seed=3"], quiet=True, **RUN)
     write_json(RunDirectory(again.path).plan, made)
     (again.path / "summary.json").unlink()
     other = iecl.pretrain(out=again.path, resume=True, quiet=True)
@@ -141,7 +146,7 @@ def test_real_steps_are_tried_and_the_run_is_held_against_them(
 
 
 def test_the_command_shows_a_table_and_leaves_nothing_behind(
-    picture_folder: Path,
+    image_folder: Path,
     tmp_path: Path,
     tiny: list[str],
     capsys: pytest.CaptureFixture[str],
@@ -150,11 +155,11 @@ def test_the_command_shows_a_table_and_leaves_nothing_behind(
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     words = [word for text in [*tiny, "method.hidden_dim=16", "method.out_dim=8"] for word in ("--set", text)]
-    command = ["plan", "--data", str(picture_folder), "--method", "simclr", "--backbone", "resnet10-w16", *words]
+    command = ["plan", "--data", str(image_folder), "--method", "simclr", "--backbone", "resnet10-w16", *words]
     assert main([*command, "--batch-size", "64", "--seconds", "1", "--quiet", "--json"]) == 0
     shown = capsys.readouterr()
     assert "| batch" in shown.err
-    assert "warning: a batch of 64 is more than the 40 pictures there are: it cannot train" in shown.err
+    assert "warning: a batch of 64 is more than the 40 images there are: it cannot train" in shown.err
     assert json.loads(shown.out)["suggested"]["batch"] == 32
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -174,10 +179,10 @@ def test_a_forecast_goes_with_the_run_that_it_was_of(tmp_path: Path) -> None:
         assert not (tmp_path / "plan.json").exists()
 
 
-def test_what_the_probe_refuses_reaches_the_user(picture_folder: Path, tiny: list[str]) -> None:
+def test_what_the_probe_refuses_reaches_the_user(image_folder: Path, tiny: list[str]) -> None:
     diverging = [*tiny, "optimizer.name=sgd", "optimizer.lr=1e30", "optimizer.warmup_epochs=0"]
     with pytest.raises(TrainingError, match=r"became NaN or infinite at step 2"):
-        iecl.plan(picture_folder, **RUN, sets=diverging, seconds=1.0)
+        iecl.plan(image_folder, **RUN, sets=diverging, seconds=1.0)
 
 
 def test_a_probe_that_dies_says_at_which_batch(monkeypatch: pytest.MonkeyPatch) -> None:

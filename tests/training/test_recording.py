@@ -37,12 +37,12 @@ class Bare(Method):
 
 
 def test_a_method_without_projections_trains_and_leaves_out_what_needs_them(
-    picture_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+    image_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS, "bare", Entry(f"{__name__}:Bare", "no projections"))
     (tmp_path / "bare.toml").write_text('[method]\nname = "bare"\n')
     run = iecl.pretrain(
-        picture_folder,
+        image_folder,
         tmp_path / "run",
         recipe=str(tmp_path / "bare.toml"),
         backbone="resnet10-w16",

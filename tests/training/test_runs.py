@@ -1,4 +1,4 @@
-"""Whole runs on tiny pictures: what is written, how they stop, that they continue exactly."""
+"""Whole runs on tiny images: what is written, how they stop, that they continue exactly."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from iecl.meters.selection import SCORES
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
 
-SMALL = {"method": {"hidden": 16, "out": 8}}
+SMALL = {"method": {"hidden_dim": 16, "out_dim": 8}}
 RUN = {"backbone": "resnet10-w16", "epochs": 3, "batch_size": 8, "settings": SMALL, "quiet": True}
 
 
@@ -34,8 +34,8 @@ def curve(run: Path) -> list[tuple[int, float]]:
     return [(row["step"], row["loss"]) for row in RunDirectory(run).read_metrics() if "loss" in row]
 
 
-def test_a_run_leaves_a_directory_that_explains_itself(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.loggers=['tensorboard']"], **RUN)
+def test_a_run_leaves_a_directory_that_explains_itself(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    run = iecl.pretrain(image_folder, tmp_path / "run", sets=[*tiny, "training.loggers=['tensorboard']"], **RUN)
     names = {path.name for path in run.path.iterdir()}
     assert {
         "settings.toml",
@@ -66,43 +66,43 @@ def test_a_run_leaves_a_directory_that_explains_itself(picture_folder: Path, tmp
 
 
 def test_the_loss_curve_does_not_depend_on_workers_or_memory(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     curves = []
     for number, workers in enumerate((0, 2)):
         sets = [*tiny, "data.cache_megabytes=0", f"data.num_workers={workers}"]
-        run = iecl.pretrain(picture_folder, tmp_path / str(number), sets=sets, **RUN)
+        run = iecl.pretrain(image_folder, tmp_path / str(number), sets=sets, **RUN)
         curves.append(curve(run.path))
-    resident = iecl.pretrain(picture_folder, tmp_path / "resident", sets=tiny, **RUN)
+    resident = iecl.pretrain(image_folder, tmp_path / "resident", sets=tiny, **RUN)
     assert curves[0] == curves[1] == curve(resident.path)
 
 
 @pytest.mark.parametrize(("accumulate", "starts"), [(1, 1), (2, 3)])  # 5 batches: one is left over where 2 make a step
 def test_workers_outlive_an_epoch_that_uses_all_batches(
-    accumulate: int, starts: int, picture_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+    accumulate: int, starts: int, image_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from iecl.data.loader import _Pool
 
     made, make = [], _Pool._make_loader
     monkeypatch.setattr(_Pool, "_make_loader", lambda self: (made.append(self), make(self))[1])
     sets = [*tiny, "data.cache_megabytes=0", "data.num_workers=1", f"training.grad_accumulation={accumulate}"]
-    iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
+    iecl.pretrain(image_folder, tmp_path / "run", sets=sets, **RUN)
     assert len(made) == starts
 
 
 @pytest.mark.parametrize("extra", [["saib.form=certified"], ["method.queue_size=32", "method.symmetric=false"]])
 def test_a_run_that_was_killed_continues_exactly(
-    extra: list[str], picture_folder: Path, tmp_path: Path, tiny: list[str]
+    extra: list[str], image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     sets = [*tiny, *extra, "training.checkpoint_steps=1"]
-    whole = iecl.pretrain(picture_folder, tmp_path / "whole", sets=sets, **RUN)
+    whole = iecl.pretrain(image_folder, tmp_path / "whole", sets=sets, **RUN)
     program = (
         "import sys, torch, iecl; torch.set_num_threads(1)\n"
         "iecl.pretrain(sys.argv[1], sys.argv[2], backbone='resnet10-w16', epochs=3, batch_size=8,"
         f" settings={SMALL!r}, sets=sys.argv[3:], quiet=True)"
     )
     cut = tmp_path / "cut"
-    child = subprocess.Popen([sys.executable, "-c", program, str(picture_folder), str(cut), *sets])
+    child = subprocess.Popen([sys.executable, "-c", program, str(image_folder), str(cut), *sets])
     kill_at = 6
     while child.poll() is None:
         if len(curve(cut)) >= kill_at:
@@ -120,9 +120,9 @@ def test_a_run_that_was_killed_continues_exactly(
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_anew(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    whole = iecl.pretrain(picture_folder, tmp_path / "whole", sets=tiny, **RUN)
+    whole = iecl.pretrain(image_folder, tmp_path / "whole", sets=tiny, **RUN)
     cut = tmp_path / "cut"
     shutil.copytree(whole.path, cut)
     for file in [*(cut / "checkpoints").iterdir(), cut / "summary.json", cut / "weights.safetensors"]:
@@ -133,11 +133,11 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_anew(
 
 
 def test_the_untrained_network_is_measured_first_and_left_as_it_is(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     sets = [text for text in tiny if "look_epochs" not in text]
-    measured = iecl.pretrain(picture_folder, tmp_path / "measured", sets=sets, **RUN)
-    silent = iecl.pretrain(picture_folder, tmp_path / "silent", sets=[*sets, "training.online_eval_epochs=0"], **RUN)
+    measured = iecl.pretrain(image_folder, tmp_path / "measured", sets=sets, **RUN)
+    silent = iecl.pretrain(image_folder, tmp_path / "silent", sets=[*sets, "training.online_eval_epochs=0"], **RUN)
     assert measured.metrics[0].keys() == {"step", "epoch", "knn", *(f"score/{name}" for name in SCORES)}
     assert measured.metrics[0]["step"] == 0
     assert not any("knn" in row for row in silent.metrics)
@@ -146,10 +146,10 @@ def test_the_untrained_network_is_measured_first_and_left_as_it_is(
 
 @pytest.mark.parametrize("looks", [0, 1])
 def test_without_labels_the_mean_loss_decides_on_the_best_checkpoint(
-    looks: int, picture_folder: Path, tmp_path: Path, tiny: list[str]
+    looks: int, image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     sets = [*tiny, "data.labels=none", f"training.online_eval_epochs={looks}"]
-    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
+    run = iecl.pretrain(image_folder, tmp_path / "run", sets=sets, **RUN)
     assert len([row for row in run.metrics if "score/rank_me" in row and row["step"]]) == looks * RUN["epochs"]
     assert not any("knn" in row for row in run.metrics)
     rows = [(row["epoch"], row["loss"]) for row in run.metrics if "loss" in row]
@@ -159,8 +159,8 @@ def test_without_labels_the_mean_loss_decides_on_the_best_checkpoint(
     assert best["step"] == (means.index(min(means)) + 1) * best["steps"] // RUN["epochs"]
 
 
-def test_a_signal_ends_the_step_saves_and_leaves(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    command = [sys.executable, "-m", "iecl", "pretrain", "--data", str(picture_folder), "--out", str(tmp_path / "run")]
+def test_a_signal_ends_the_step_saves_and_leaves(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    command = [sys.executable, "-m", "iecl", "pretrain", "--data", str(image_folder), "--out", str(tmp_path / "run")]
     command += ["--backbone", "resnet10-w16", "--epochs", "500", "--batch-size", "8", "--quiet"]
     for text in [*tiny, "method.hidden_dim=16", "method.out_dim=8"]:
         command += ["--set", text]
@@ -177,11 +177,17 @@ def test_a_signal_ends_the_step_saves_and_leaves(picture_folder: Path, tmp_path:
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    sets = [*tiny, "optimizer.name=sgd", "optimizer.lr=1e30", "optimizer.warmup_epochs=0", "training.checkpoint_steps=1"]
+    sets = [
+        *tiny,
+        "optimizer.name=sgd",
+        "optimizer.lr=1e30",
+        "optimizer.warmup_epochs=0",
+        "training.checkpoint_steps=1",
+    ]
     with pytest.raises(TrainingError) as caught:
-        iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
+        iecl.pretrain(image_folder, tmp_path / "run", sets=sets, **RUN)
     message = str(caught.value)
     assert "loss/contrast" in message
     assert "at step 2" in message
@@ -200,51 +206,51 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
 
 
 def test_resuming_with_another_setting_is_refused_with_both_values(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
+    iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, **RUN)
     with pytest.raises(UserError, match=r"training.batch_size was 8, now 16"):
         iecl.pretrain(out=tmp_path / "run", batch_size=16, resume=True, quiet=True)
 
 
-def test_a_finished_run_is_not_trained_again(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
+def test_a_finished_run_is_not_trained_again(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    run = iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, **RUN)
     before = (run.path / "checkpoints" / "last.ckpt").stat().st_mtime_ns
     iecl.pretrain(out=run.path, resume=True, quiet=True)
     assert (run.path / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
 
 
-def test_a_directory_that_holds_a_run_is_not_overwritten(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
+def test_a_directory_that_holds_a_run_is_not_overwritten(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, **RUN)
     with pytest.raises(UserError, match=r"already holds a run .*--resume .*--overwrite"):
-        iecl.pretrain(picture_folder, tmp_path / "run", sets=tiny, **RUN)
+        iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, **RUN)
 
 
-def test_accumulated_batches_make_one_optimizer_step(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.grad_accumulation=2"], **RUN)
+def test_accumulated_batches_make_one_optimizer_step(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    run = iecl.pretrain(image_folder, tmp_path / "run", sets=[*tiny, "training.grad_accumulation=2"], **RUN)
     assert run.summary["steps"] == 6  # 40 images, 5 batches of 8, 2 optimizer steps in each of 3 epochs
 
 
 def test_the_momentum_copy_moves_once_for_each_optimizer_step(
-    picture_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+    image_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from iecl.parts.momentum_copy import MomentumCopy
 
     calls = []
     follow = MomentumCopy.follow
     monkeypatch.setattr(MomentumCopy, "follow", lambda *a, **k: (calls.append(1), follow(*a, **k))[1])
-    iecl.pretrain(picture_folder, tmp_path / "run", sets=[*tiny, "training.grad_accumulation=2"], **RUN)
+    iecl.pretrain(image_folder, tmp_path / "run", sets=[*tiny, "training.grad_accumulation=2"], **RUN)
     assert len(calls) == 6
 
 
 def test_bad_files_are_named_once_skipped_and_counted(
-    picture_folder: Path, tmp_path: Path, tiny: list[str], capfd: pytest.CaptureFixture[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (picture_folder / "red" / "broken.png").write_bytes(b"no picture")
-    (picture_folder / "red" / "empty.jpg").write_bytes(b"")
+    (image_folder / "red" / "broken.png").write_bytes(b"no image")
+    (image_folder / "red" / "empty.jpg").write_bytes(b"")
     for number, megabytes in enumerate((4096, 0)):
         run = iecl.pretrain(
-            picture_folder, tmp_path / str(number), sets=[*tiny, f"data.cache_megabytes={megabytes}"], **RUN
+            image_folder, tmp_path / str(number), sets=[*tiny, f"data.cache_megabytes={megabytes}"], **RUN
         )
         assert run.summary["skipped"] == 2
         lines = (run.path / "skipped.txt").read_text().splitlines()
@@ -253,50 +259,48 @@ def test_bad_files_are_named_once_skipped_and_counted(
 
 
 def test_a_block_that_nothing_moves_is_reported_at_the_first_step(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     sets = [*tiny, "saib.form=certified", "saib.side=query", "objective.entropy=none", "method.symmetric=false"]
     with pytest.raises(TrainingError, match=r"no loss reaches .* trainable weights, first saib"):
-        iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
+        iecl.pretrain(image_folder, tmp_path / "run", sets=sets, **RUN)
 
 
 def test_the_printed_block_trains_with_the_paper_preset_at_a_sane_rate(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    run = iecl.pretrain(
-        picture_folder, tmp_path / "run", recipe="ie-cl/paper", sets=[*tiny, "optimizer.lr=1e-3"], **RUN
-    )
+    run = iecl.pretrain(image_folder, tmp_path / "run", recipe="ie-cl/paper", sets=[*tiny, "optimizer.lr=1e-3"], **RUN)
     assert run.summary["finished"]
     assert {"loss/iecl/kl", "loss/iecl/entropy"} <= run.summary["last"].keys()
 
 
 def test_groups_need_not_divide_the_sample_that_is_looked_at(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     sets = [*tiny, "method.norm_groups=3"]  # of 12 images in a batch, and 40 in the sample
     run = iecl.pretrain(
-        picture_folder, tmp_path / "run", method="moco-v2", sets=sets, **(RUN | {"batch_size": 12, "epochs": 1})
+        image_folder, tmp_path / "run", method="moco-v2", sets=sets, **(RUN | {"batch_size": 12, "epochs": 1})
     )
     assert run.summary["finished"]
 
 
 @pytest.mark.slow
 def test_an_error_that_every_process_meets_reaches_the_user_as_one_line(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     sets = [*tiny, "method.norm_groups=3", "training.devices=2", "training.online_eval_epochs=0"]
     with pytest.raises(UserError, match="3 groups cannot be shared by 2 processes") as caught:
-        iecl.pretrain(picture_folder, tmp_path / "run", method="moco-v2", sets=sets, **(RUN | {"batch_size": 12}))
+        iecl.pretrain(image_folder, tmp_path / "run", method="moco-v2", sets=sets, **(RUN | {"batch_size": 12}))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can start worker processes quickly")
-def test_two_processes_train_like_one(picture_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+def test_two_processes_train_like_one(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     # Batch norm sees half a batch in each process, so curves are near and not equal; both must see the same images.
     sets = [*tiny, "method.norm=false"]
-    one = iecl.pretrain(picture_folder, tmp_path / "one", sets=sets, **RUN)
-    two = iecl.pretrain(picture_folder, tmp_path / "two", sets=[*sets, "training.devices=2"], **RUN)
+    one = iecl.pretrain(image_folder, tmp_path / "one", sets=sets, **RUN)
+    two = iecl.pretrain(image_folder, tmp_path / "two", sets=[*sets, "training.devices=2"], **RUN)
     assert two.summary["finished"]
     assert two.summary["steps"] == one.summary["steps"]
     (_, first), (_, other) = (curve(run.path)[0] for run in (one, two))

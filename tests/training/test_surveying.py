@@ -12,11 +12,11 @@ from iecl.data.resolve import resolve_data
 from iecl.training.plan import make_plan
 from iecl.training.surveying import survey_source
 from iecl.views.making import make_plain
-from made_pictures import make_pictures
+from made_images import make_images
 
 
-def test_every_sample_is_seen_once_in_the_order_of_the_source(picture_folder: Path) -> None:
-    plan = make_plan(flags={"data": {"name": str(picture_folder)}, "training": {"batch": 7}})
+def test_every_sample_is_seen_once_in_the_order_of_the_source(image_folder: Path) -> None:
+    plan = make_plan(flags={"data": {"name": str(image_folder)}, "training": {"batch_size": 7}})
     plan = replace(plan, data=replace(resolve_data(plan.data), workers=0))
     source = open_source(plan.data, "pretrain")
     seen = []
@@ -33,9 +33,9 @@ def test_every_sample_is_seen_once_in_the_order_of_the_source(picture_folder: Pa
     assert torch.allclose(found, plain.mean(dim=(2, 3)), atol=1e-5)
 
 
-def test_a_file_that_cannot_be_read_leaves_a_row_of_zeros(picture_folder: Path) -> None:
-    sorted(picture_folder.rglob("*.png"))[3].write_bytes(b"no picture")
-    plan = make_plan(flags={"data": {"name": str(picture_folder), "resident_megabytes": 0}, "training": {"batch": 7}})
+def test_a_file_that_cannot_be_read_leaves_a_row_of_zeros(image_folder: Path) -> None:
+    sorted(image_folder.rglob("*.png"))[3].write_bytes(b"no image")
+    plan = make_plan(flags={"data": {"name": str(image_folder), "cache_megabytes": 0}, "training": {"batch_size": 7}})
     plan = replace(plan, data=replace(resolve_data(plan.data), workers=0))
     source = open_source(plan.data, "pretrain")
     found = survey_source(source, plan, torch.device("cpu"), lambda x: x.new_ones(len(x), 2))
@@ -46,7 +46,7 @@ def surveyed(case: str, rank: int = 0, world: int = 1) -> dict[str, torch.Tensor
     """Rows of each sample, with a batch of so many images; the second case has few files that can be read."""
     folder, batch = case.split(" ")
     plan = make_plan(
-        flags={"data": {"name": folder, "resident_megabytes": 0}, "training": {"batch": int(batch)}},
+        flags={"data": {"name": folder, "cache_megabytes": 0}, "training": {"batch_size": int(batch)}},
     )
     plan = replace(plan, data=replace(resolve_data(plan.data), workers=0))
     source = open_source(plan.data, "pretrain")
@@ -72,16 +72,16 @@ def work(rank: int, cases: list[str], folder: str) -> None:
 @pytest.fixture
 def few_readable(tmp_path: Path) -> Path:
     """Forty files of which only the first ten are images."""
-    folder = make_pictures(tmp_path / "few")
+    folder = make_images(tmp_path / "few")
     for file in sorted(folder.rglob("*.png"))[10:]:
         file.write_bytes(b"no image")
     return folder
 
 
 def test_two_processes_see_what_one_sees_even_where_one_of_them_has_no_batch(
-    picture_folder: Path, few_readable: Path, tmp_path: Path
+    image_folder: Path, few_readable: Path, tmp_path: Path
 ) -> None:
-    cases = [f"{picture_folder} 40", f"{picture_folder} 7", f"{few_readable} 40"]
+    cases = [f"{image_folder} 40", f"{image_folder} 7", f"{few_readable} 40"]
     torch.multiprocessing.spawn(work, args=(cases, str(tmp_path)), nprocs=2)
     for number, case in enumerate(cases):
         alone = surveyed(case)["rows"]

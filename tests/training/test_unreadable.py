@@ -13,26 +13,26 @@ from iecl.runs.directory import RunDirectory
 from iecl.training.loop import Loop
 from iecl.training.recording import SkippedFiles
 
-SMALL = {"method": {"hidden": 16, "out": 8}}
+SMALL = {"method": {"hidden_dim": 16, "out_dim": 8}}
 RUN = {"backbone": "resnet10-w16", "epochs": 3, "batch_size": 8, "settings": SMALL}
 
 
 def spoil(folder: Path, count: int) -> None:
     for number in range(count):
-        (folder / "red" / f"bad{number:03d}.png").write_bytes(b"no picture")
+        (folder / "red" / f"bad{number:03d}.png").write_bytes(b"no image")
 
 
 @pytest.mark.parametrize("megabytes", [4096, 0])
 def test_a_run_stops_where_most_files_are_unreadable_and_keeps_the_list(
-    picture_folder: Path, tmp_path: Path, tiny: list[str], megabytes: int, capfd: pytest.CaptureFixture[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str], megabytes: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    spoil(picture_folder, 200)
+    spoil(image_folder, 200)
     sets = [*tiny, f"data.cache_megabytes={megabytes}", "data.image_size=16", "data.decode_size=16"]
     with pytest.raises(TrainingError) as caught:
-        iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, **RUN)
+        iecl.pretrain(image_folder, tmp_path / "run", sets=sets, **RUN)
     listed = (tmp_path / "run/skipped.txt").read_text().splitlines()
     total = 200 + 40
-    assert caught.value.what.startswith(f"{len(listed)} of the {total} files in {picture_folder} cannot be read: ")
+    assert caught.value.what.startswith(f"{len(listed)} of the {total} files in {image_folder} cannot be read: ")
     assert len(listed) == 200 if megabytes else len(listed) > total / 2
     assert str(tmp_path / "run/skipped.txt") in caught.value.do
     summary = RunDirectory(tmp_path / "run").read_summary()
@@ -43,11 +43,11 @@ def test_a_run_stops_where_most_files_are_unreadable_and_keeps_the_list(
 
 
 def test_a_run_goes_on_where_it_is_told_that_all_files_may_be_unreadable(
-    picture_folder: Path, tmp_path: Path, tiny: list[str]
+    image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    spoil(picture_folder, 100)
+    spoil(image_folder, 100)
     sets = [*tiny, "data.cache_megabytes=0", "data.image_size=16", "data.decode_size=16", "data.max_unreadable=1"]
-    run = iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, quiet=True, **RUN)
+    run = iecl.pretrain(image_folder, tmp_path / "run", sets=sets, quiet=True, **RUN)
     assert run.summary["finished"]
     assert run.summary["skipped"] == 100
 
@@ -117,21 +117,21 @@ def test_very_many_files_are_listed_through_one_handle(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_stops_the_run_and_poisons_no_list(
-    picture_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+    image_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folders, "PATIENCE", 0.1)
     save = Loop.save
 
     def save_and_lose(self: Loop, is_best: bool = False) -> None:
         save(self, is_best)
-        picture_folder.rename(tmp_path / "away")
+        image_folder.rename(tmp_path / "away")
 
     monkeypatch.setattr(Loop, "save", save_and_lose)
     sets = [*tiny, "data.cache_megabytes=0"]
     with pytest.raises(TrainingError, match=r"the folder .* is gone: no such file or directory"):
-        iecl.pretrain(picture_folder, tmp_path / "run", sets=sets, quiet=True, **RUN)
+        iecl.pretrain(image_folder, tmp_path / "run", sets=sets, quiet=True, **RUN)
     assert not (tmp_path / "run/skipped.txt").exists()
     monkeypatch.setattr(Loop, "save", save)
-    (tmp_path / "away").rename(picture_folder)
-    run = iecl.pretrain(picture_folder, tmp_path / "run", resume=True, quiet=True)
+    (tmp_path / "away").rename(image_folder)
+    run = iecl.pretrain(image_folder, tmp_path / "run", resume=True, quiet=True)
     assert (run.summary["finished"], run.summary["skipped"]) == (True, 0)

@@ -41,33 +41,33 @@ def one_by_one(image: Tensor, drawn: Draws, row: int, size: int, kernel: int) ->
     amounts = [values[row].item() for values in (drawn.brightness, drawn.contrast, drawn.saturation, drawn.hue)]
     for number in drawn.order[row].tolist() if drawn.jitter[row] else []:
         x = ADJUST[number](x, amounts[number])
-    x = tv.rgb_to_grayscale(x, num_output_channels=3) if drawn.grey[row] else x
+    x = tv.rgb_to_grayscale(x, num_output_channels=3) if drawn.gray[row] else x
     sigma = drawn.blur_sigma[row].item()
     return tv.gaussian_blur(x, [kernel, kernel], [sigma, sigma]) if sigma else x
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("view", [0, 1])
-def test_a_whole_view_agrees_with_torchvisions_functions(make_pictures: Maker, name: str, view: int) -> None:
-    images = make_pictures(24, 30, 26)
-    drawn = replace(drawn_for(images, name, view), solarise=torch.zeros(24, dtype=torch.bool))
+def test_a_whole_view_agrees_with_torchvisions_functions(make_images: Maker, name: str, view: int) -> None:
+    images = make_images(24, 30, 26)
+    drawn = replace(drawn_for(images, name, view), solarize=torch.zeros(24, dtype=torch.bool))
     expected = torch.stack([one_by_one(image, drawn, row, 48, 5) for row, image in enumerate(images)])
-    # Hue is steep where a pixel is almost grey, so the crop's 1e-6 may grow a little.
+    # Hue is steep where a pixel is almost gray, so the crop's 1e-6 may grow a little.
     assert torch.allclose(apply(images, drawn, 48, **PLAIN), expected, atol=1e-3)
 
 
-def test_solarisation_inverts_from_128_on() -> None:
+def test_solarization_inverts_from_128_on() -> None:
     ramp = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).repeat(2, 3, 1, 1)
-    drawn = replace(whole(sizes_of(ramp)), solarise=torch.tensor([True, False]))
+    drawn = replace(whole(sizes_of(ramp)), solarize=torch.tensor([True, False]))
     views = (apply(ramp, drawn, 16, **PLAIN) * 255).round().to(torch.uint8)
     assert torch.equal(views[0], tv.solarize(ramp[0], threshold=128))
     assert torch.equal(views[1], ramp[1])
 
 
-def test_grey_then_blur_then_solarise_is_the_order(make_pictures: Maker) -> None:
-    images = make_pictures(1, 20, 20)
+def test_gray_then_blur_then_solarize_is_the_order(make_images: Maker) -> None:
+    images = make_images(1, 20, 20)
     yes = torch.tensor([True])
-    drawn = replace(whole(sizes_of(images)), grey=yes, blur_sigma=torch.tensor([1.5]), solarise=yes)
+    drawn = replace(whole(sizes_of(images)), gray=yes, blur_sigma=torch.tensor([1.5]), solarize=yes)
     expected = tv.gaussian_blur(tv.rgb_to_grayscale(images.float() / 255, num_output_channels=3), [3, 3], [1.5, 1.5])
     view = apply(images, drawn, 20, **PLAIN)
     sure = (expected - 128 / 255).abs() > 1e-4  # nearer to the threshold rounding decides
@@ -75,7 +75,7 @@ def test_grey_then_blur_then_solarise_is_the_order(make_pictures: Maker) -> None
     assert sure.float().mean() > 0.9
 
 
-def test_the_view_is_normalised_by_channel() -> None:
+def test_the_view_is_normalized_by_channel() -> None:
     image = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 3, 1, 1).repeat(1, 1, 4, 4)
     view = apply(image, whole(sizes_of(image)), 2, mean=(0.5, 0.1, 0.25), std=(0.25, 0.2, 0.5))
     # (0 - 0.5) / 0.25, (0.2 - 0.1) / 0.2, (1 - 0.25) / 0.5
@@ -83,20 +83,20 @@ def test_the_view_is_normalised_by_channel() -> None:
     assert view.dtype == torch.float32
 
 
-def test_the_pictures_themselves_are_not_touched(pictures: Tensor) -> None:
-    before = pictures.clone()
-    apply(pictures, drawn_for(pictures, "byol", view=1), 20, **PLAIN)
-    assert torch.equal(pictures, before)
+def test_the_images_themselves_are_not_touched(drawn_images: Tensor) -> None:
+    before = drawn_images.clone()
+    apply(drawn_images, drawn_for(drawn_images, "byol", view=1), 20, **PLAIN)
+    assert torch.equal(drawn_images, before)
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_view_is_the_same_alone_and_in_any_batch(make_pictures: Maker, name: str) -> None:
-    images = make_pictures(10, 24, 24)
+def test_a_view_is_the_same_alone_and_in_any_batch(make_images: Maker, name: str) -> None:
+    images = make_images(10, 24, 24)
     drawn, rows = drawn_for(images, name, view=1), torch.tensor([7, 2, 9])
     together = apply(images, drawn, 24, **PLAIN)
     some = apply(images[rows], rows_of(drawn, rows), 24, **PLAIN)
     alone = apply(images[7:8], rows_of(drawn, torch.tensor([7])), 24, **PLAIN)
-    # A matrix product of another batch may add in another order; solarisation could flip such a last bit, not here.
+    # A matrix product of another batch may add in another order; solarization could flip such a last bit, not here.
     assert torch.allclose(some, together[rows], atol=1e-5)
     assert torch.allclose(alone, together[7:8], atol=1e-5)
 
@@ -104,8 +104,8 @@ def test_a_view_is_the_same_alone_and_in_any_batch(make_pictures: Maker, name: s
 def disc(height: int, width: int, side: int) -> Tensor:
     """A white disc whose diameter is half the shorter side, squeezed onto a square canvas."""
     rows, columns = torch.arange(height)[:, None] + 0.5 - height / 2, torch.arange(width) + 0.5 - width / 2
-    picture = ((rows**2 + columns**2).sqrt() < min(height, width) / 4).float() * 255
-    squeezed = tv.resize(picture.expand(1, 3, -1, -1), [side, side], antialias=True)
+    image = ((rows**2 + columns**2).sqrt() < min(height, width) / 4).float() * 255
+    squeezed = tv.resize(image.expand(1, 3, -1, -1), [side, side], antialias=True)
     return squeezed.round().to(torch.uint8)
 
 
@@ -129,15 +129,15 @@ def test_a_disc_on_a_squeezed_canvas_is_round_in_a_square_crop(height: int, widt
     view=st.integers(0, 1),
 )
 def test_views_of_any_size_stay_within_black_and_white(
-    make_pictures: Maker, height: int, width: int, size: int, name: str, view: int
+    make_images: Maker, height: int, width: int, size: int, name: str, view: int
 ) -> None:
-    images = make_pictures(6, height, width)
+    images = make_images(6, height, width)
     made = apply(images, drawn_for(images, name, view), size, **PLAIN)
     assert made.shape == (6, 3, size, size)
     assert made.min() >= -1e-5  # NaN fails here as well
     assert made.max() <= 1 + 1e-5
 
 
-def test_an_empty_batch_gives_an_empty_batch(make_pictures: Maker) -> None:
-    images = make_pictures(0, 8, 8)
+def test_an_empty_batch_gives_an_empty_batch(make_images: Maker) -> None:
+    images = make_images(0, 8, 8)
     assert apply(images, drawn_for(images, "byol"), 8, **PLAIN).shape == (0, 3, 8, 8)

@@ -14,7 +14,7 @@ from scipy.stats import chi2_contingency, chisquare, ks_2samp, kstest
 from torch import Tensor
 from torchvision.transforms import v2
 
-from iecl.views.draw import Draws, centre, draw, whole
+from iecl.views.draw import Draws, center, draw, whole
 from iecl.views.policies import POLICIES, Policy
 
 MANY = 4000
@@ -33,10 +33,10 @@ def in_pixels(box: Tensor, height: int, width: int) -> Tensor:
 def torchvision_boxes(policy: Policy, height: int, width: int, count: int) -> Tensor:
     """Top, left, height, width as RandomResizedCrop draws them."""
     sampler = v2.RandomResizedCrop(8, scale=(policy.crop_low, policy.crop_high), ratio=policy.ratio)
-    picture = [torch.empty(3, height, width)]
+    image = [torch.empty(3, height, width)]
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        params = [sampler.make_params(picture) for _ in range(count)]
+        params = [sampler.make_params(image) for _ in range(count)]
     return torch.tensor([[p["top"], p["left"], p["height"], p["width"]] for p in params], dtype=torch.float)
 
 
@@ -48,7 +48,7 @@ SHAPES = {
 }
 
 
-# The last shape is so long that most attempts miss and the centre is taken.
+# The last shape is so long that most attempts miss and the center is taken.
 @pytest.mark.parametrize(("height", "width"), [(224, 224), (300, 200), (32, 32), (40, 160)])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_crops_are_distributed_as_torchvision_draws_them(shape: str, height: int, width: int) -> None:
@@ -60,8 +60,8 @@ def test_crops_are_distributed_as_torchvision_draws_them(shape: str, height: int
 
 
 @pytest.mark.parametrize(("height", "width"), [(20, 400), (400, 20), (5, 100)])
-def test_a_picture_no_attempt_fits_gives_torchvisions_centre(height: int, width: int) -> None:
-    policy = Policy(crop_low=0.9)  # nine tenths of so long a picture never have a ratio below 4/3
+def test_an_image_no_attempt_fits_gives_torchvisions_center(height: int, width: int) -> None:
+    policy = Policy(crop_low=0.9)  # nine tenths of so long an image never have a ratio below 4/3
     ours = in_pixels(many(policy, height, width).box[:1], height, width)
     theirs = torchvision_boxes(policy, height, width, 1)
     assert torch.allclose(ours, theirs, atol=1e-3)
@@ -74,7 +74,7 @@ def test_a_picture_no_attempt_fits_gives_torchvisions_centre(height: int, width:
     low=st.floats(0.01, 1),
     ratio=st.tuples(st.floats(0.1, 1), st.floats(1, 10)),
 )
-def test_a_crop_lies_in_the_picture_on_whole_pixels(
+def test_a_crop_lies_in_the_image_on_whole_pixels(
     height: int, width: int, low: float, ratio: tuple[float, float]
 ) -> None:
     box = in_pixels(many(Policy(crop_low=low, ratio=ratio), height, width).box[:200].double(), height, width)
@@ -86,16 +86,16 @@ def test_a_crop_lies_in_the_picture_on_whole_pixels(
     assert (left + wide).max() <= width
 
 
-def test_crop_from_one_is_the_whole_picture_of_any_shape() -> None:
+def test_crop_from_one_is_the_whole_image_of_any_shape() -> None:
     assert (many(POLICIES["none"][0], 30, 100).box == torch.tensor([0.0, 0.0, 1.0, 1.0])).all()
 
 
 CHANCES: dict[str, Callable[[Draws], Tensor]] = {
     "flip": lambda drawn: drawn.flip,
     "jitter": lambda drawn: drawn.jitter,
-    "grey": lambda drawn: drawn.grey,
+    "gray": lambda drawn: drawn.gray,
     "blur": lambda drawn: drawn.blur_sigma > 0,
-    "solarise": lambda drawn: drawn.solarise,
+    "solarize": lambda drawn: drawn.solarize,
 }
 
 
@@ -120,8 +120,8 @@ READINGS: dict[str, Callable[[Draws], Tensor]] = {
 
 
 @pytest.mark.parametrize("pair", list(combinations(READINGS, 2)), ids="-".join)
-def test_what_happens_to_a_picture_is_independent_of_what_else_does(pair: tuple[str, str]) -> None:
-    drawn = many(Policy(flip=0.5, jitter=0.5, grey=0.5, blur=0.5, solarise=0.5), 224, 224)
+def test_what_happens_to_an_image_is_independent_of_what_else_does(pair: tuple[str, str]) -> None:
+    drawn = many(Policy(flip=0.5, jitter=0.5, gray=0.5, blur=0.5, solarize=0.5), 224, 224)
     first, second = (READINGS[name](drawn).double() for name in pair)
     # The correlation of independent numbers has a deviation of 1 / sqrt(n).
     assert abs(np.corrcoef(first, second)[0, 1]) < 4 / math.sqrt(MANY)
@@ -142,7 +142,7 @@ def test_amounts_are_uniform_over_their_range(name: str, policy: Policy, low: fl
     assert kstest(values, "uniform", args=(low, high - low)).pvalue > 1e-3
 
 
-def test_colour_factors_span_what_color_jitter_spans() -> None:
+def test_color_factors_span_what_color_jitter_spans() -> None:
     jitter = v2.ColorJitter(brightness=0.8, contrast=0.8, saturation=0.2, hue=0.2)
     drawn = many(Policy(brightness=0.8, contrast=0.8, saturation=0.2, hue=0.2))
     spans = [(jitter.brightness, drawn.brightness), (jitter.saturation, drawn.saturation), (jitter.hue, drawn.hue)]
@@ -150,7 +150,7 @@ def test_colour_factors_span_what_color_jitter_spans() -> None:
     assert all([v.min(), v.max()] == pytest.approx(ends, abs=0.01 * (ends[1] - ends[0])) for ends, v in spans)
 
 
-def test_all_24_orders_of_the_colour_operations_are_equally_likely() -> None:
+def test_all_24_orders_of_the_color_operations_are_equally_likely() -> None:
     orders, counts = many(Policy()).order.unique(dim=0, return_counts=True)
     assert len(orders) == 24
     assert (orders.sort(dim=1).values == torch.arange(4)).all()
@@ -166,7 +166,7 @@ def color_jitter() -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation", "hue"])
-def test_colour_factors_are_distributed_as_color_jitter_draws_them(
+def test_color_factors_are_distributed_as_color_jitter_draws_them(
     color_jitter: list[dict[str, object]], name: str
 ) -> None:
     ours = getattr(many(POLICIES["simclr"][0]), name)
@@ -219,16 +219,16 @@ def test_another_seed_epoch_or_view_gives_unrelated_draws(change: str) -> None:
     assert (one.box == other.box).all(dim=1).double().mean() < 0.05
 
 
-def test_the_whole_picture_is_cut_and_not_changed() -> None:
+def test_the_whole_image_is_cut_and_not_changed() -> None:
     drawn = whole(torch.tensor([[7, 9], [3, 3]]))
     assert drawn.box.tolist() == [[0, 0, 1, 1]] * 2
-    assert not torch.stack([drawn.flip, drawn.jitter, drawn.grey, drawn.blur_sigma > 0, drawn.solarise]).any()
+    assert not torch.stack([drawn.flip, drawn.jitter, drawn.gray, drawn.blur_sigma > 0, drawn.solarize]).any()
 
 
 @quick
 @given(height=st.integers(1, 5000), width=st.integers(1, 5000), share=st.floats(0.1, 1))
-def test_the_centre_is_a_square_in_the_middle(height: int, width: int, share: float) -> None:
-    box = in_pixels(centre(torch.tensor([[height, width]]), share).box, height, width)[0]
+def test_the_center_is_a_square_in_the_middle(height: int, width: int, share: float) -> None:
+    box = in_pixels(center(torch.tensor([[height, width]]), share).box, height, width)[0]
     top, left, tall, wide = box.tolist()
     side = share * min(height, width)
     assert (tall, wide) == (pytest.approx(side, rel=1e-5), pytest.approx(side, rel=1e-5))

@@ -13,13 +13,13 @@ from iecl.views.making import Views, make_plain, make_views
 from iecl.views.policies import POLICIES, Policy, ViewPlan
 
 Maker = Callable[[int, int, int], Tensor]
-COLOURS = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}
+COLORS = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}
 
 
 @pytest.fixture
-def batch(make_pictures: Maker) -> Batch:
+def batch(make_images: Maker) -> Batch:
     return Batch(
-        images=make_pictures(6, 16, 16),
+        images=make_images(6, 16, 16),
         sizes=torch.full((6, 2), 16),
         labels=torch.arange(6) % 3,
         index=torch.arange(6) * 10,
@@ -28,7 +28,7 @@ def batch(make_pictures: Maker) -> Batch:
 
 
 def views_of(batch: Batch, policies: tuple[Policy, ...], count: int = 2, seed: int = 0, epoch: int = 0) -> Views:
-    return make_views(batch, policies, ViewPlan(full=count), size=12, seed=seed, epoch=epoch, **COLOURS)
+    return make_views(batch, policies, ViewPlan(full=count), size=12, seed=seed, epoch=epoch, **COLORS)
 
 
 def test_each_view_follows_its_own_policy_in_turn(batch: Batch) -> None:
@@ -37,7 +37,7 @@ def test_each_view_follows_its_own_policy_in_turn(batch: Batch) -> None:
 
     def expected(policy: Policy, view: int) -> Tensor:
         drawn = draw(policy, batch.sizes, batch.positions, seed=0, epoch=0, view=view)
-        return apply(batch.images, drawn, 12, **COLOURS)
+        return apply(batch.images, drawn, 12, **COLORS)
 
     assert len(views.full) == 3
     assert torch.equal(views.full[0], expected(policies[0], 0))
@@ -64,8 +64,8 @@ def test_two_views_of_one_policy_differ(batch: Batch) -> None:
     assert ((one - other).flatten(1).abs().amax(dim=1) > 0.1).all()
 
 
-def test_without_augmentation_every_view_is_the_picture(batch: Batch) -> None:
-    one, other = make_views(batch, POLICIES["none"], ViewPlan(), size=16, seed=0, epoch=0, **COLOURS).full
+def test_without_augmentation_every_view_is_the_image(batch: Batch) -> None:
+    one, other = make_views(batch, POLICIES["none"], ViewPlan(), size=16, seed=0, epoch=0, **COLORS).full
     assert torch.equal(one, other)
     assert torch.allclose(one, (batch.images / 255 - 0.5) / 0.25, atol=1e-4)
 
@@ -97,30 +97,30 @@ def test_replacing_the_views_keeps_the_rest(batch: Batch) -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(40, 60), (60, 40), (40, 40)])
-def test_the_plain_view_is_resize_and_centre_crop(make_pictures: Maker, height: int, width: int) -> None:
-    images = make_pictures(2, height, width)
+def test_the_plain_view_is_resize_and_center_crop(make_images: Maker, height: int, width: int) -> None:
+    images = make_images(2, height, width)
     resized = tv.resize(images.float() / 255, [32], antialias=True)
     expected = (tv.center_crop(resized, [28, 28]) - 0.5) / 0.25
-    plain = make_plain(images, torch.tensor([[height, width]] * 2), 28, share=0.875, **COLOURS)
+    plain = make_plain(images, torch.tensor([[height, width]] * 2), 28, share=0.875, **COLORS)
     # At the border theirs still sees pixels from outside the crop.
     inside = slice(2, -2)
     assert torch.allclose(plain[..., inside, inside], expected[..., inside, inside], atol=1e-4)
 
 
-def test_the_plain_view_of_a_small_square_picture_is_all_of_it(batch: Batch) -> None:
-    plain = make_plain(batch.images, batch.sizes, 16, share=1.0, **COLOURS)
+def test_the_plain_view_of_a_small_square_image_is_all_of_it(batch: Batch) -> None:
+    plain = make_plain(batch.images, batch.sizes, 16, share=1.0, **COLORS)
     assert torch.allclose(plain, (batch.images / 255 - 0.5) / 0.25, atol=1e-4)
 
 
 def test_small_views_are_tight_crops_of_a_smaller_side(batch: Batch) -> None:
     plan = ViewPlan(full=2, small=3, full_crop=(0.5, 1.0))
-    views = make_views(batch, POLICIES["crop"], plan, size=14, seed=0, epoch=0, **COLOURS)
+    views = make_views(batch, POLICIES["crop"], plan, size=14, seed=0, epoch=0, **COLORS)
     assert [x.shape[-1] for x in (*views.full, *views.small)] == [14, 14, 6, 6, 6]
 
     def expected(number: int, side: int, low: float, high: float) -> Tensor:
         policy = replace(POLICIES["crop"][0], crop_low=low, crop_high=high)
         return apply(
-            batch.images, draw(policy, batch.sizes, batch.positions, seed=0, epoch=0, view=number), side, **COLOURS
+            batch.images, draw(policy, batch.sizes, batch.positions, seed=0, epoch=0, view=number), side, **COLORS
         )
 
     assert torch.equal(views.full[1], expected(1, 14, 0.5, 1.0))

@@ -23,7 +23,7 @@ from iecl.views.policies import POLICIES, Policy
 Maker = Callable[[int, int, int], Tensor]
 quick = settings(derandomize=True, deadline=None, max_examples=40)
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-EVERYTHING = Policy(jitter=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.5, grey=0.3, blur=1.0)
+EVERYTHING = Policy(jitter=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.5, gray=0.3, blur=1.0)
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def rows_of(drawn: Draws, rows: list[int]) -> Draws:
 
 
 def assert_same(images: Tensor, drawn: Draws, size: int) -> None:
-    """Equal up to rounding; a tone that rounding carries over solarisation's threshold may be inverted."""
-    tones = replace(drawn, solarise=torch.zeros(len(images), dtype=torch.bool))
+    """Equal up to rounding; a tone that rounding carries over solarization's threshold may be inverted."""
+    tones = replace(drawn, solarize=torch.zeros(len(images), dtype=torch.bool))
     ours, theirs = apply(images, tones, size, **PLAIN), apply_by_tensors(images, tones, size, **PLAIN)
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-5)  # NaN fails here as well
     sure = (theirs - BRIGHT).abs() > 1e-5
@@ -61,59 +61,59 @@ def assert_same(images: Tensor, drawn: Draws, size: int) -> None:
     ("height", "width", "size"), [(32, 32, 32), (96, 96, 96), (30, 26, 48), (100, 40, 32), (40, 40, 1)]
 )
 def test_every_policy_gives_the_views_of_tensor_operations(
-    make_pictures: Maker, name: str, height: int, width: int, size: int
+    make_images: Maker, name: str, height: int, width: int, size: int
 ) -> None:
-    images = make_pictures(8, height, width)
+    images = make_images(8, height, width)
     for view, policy in enumerate(POLICIES[name][:3]):
         assert_same(images, drawn_for(images, policy, view), size)
 
 
 @pytest.mark.parametrize(("height", "width"), [(224, 224), (256, 256), (300, 180)])
-def test_large_views_are_those_of_tensor_operations(make_pictures: Maker, height: int, width: int) -> None:
-    images = make_pictures(4, height, width)
-    assert_same(images, drawn_for(images, replace(EVERYTHING, solarise=0.5)), 224)
+def test_large_views_are_those_of_tensor_operations(make_images: Maker, height: int, width: int) -> None:
+    images = make_images(4, height, width)
+    assert_same(images, drawn_for(images, replace(EVERYTHING, solarize=0.5)), 224)
 
 
 @quick
 @given(height=st.integers(1, 50), width=st.integers(1, 50), size=st.integers(1, 45), view=st.integers(0, 99))
 def test_views_of_any_size_are_those_of_tensor_operations(
-    make_pictures: Maker, height: int, width: int, size: int, view: int
+    make_images: Maker, height: int, width: int, size: int, view: int
 ) -> None:
-    images = make_pictures(3, height, width)
+    images = make_images(3, height, width)
     assert_same(images, drawn_for(images, EVERYTHING, view), size)
 
 
-def test_pictures_that_formulae_trip_over_are_treated_as_by_tensor_operations(pictures: Tensor) -> None:
+def test_images_that_formulae_trip_over_are_treated_as_by_tensor_operations(drawn_images: Tensor) -> None:
     even = torch.tensor([0, 127, 128, 255]).repeat_interleave(3).to(torch.uint8)
-    pictures = torch.cat([pictures, even.view(12, 1, 1, 1).expand_as(pictures)])
+    drawn_images = torch.cat([drawn_images, even.view(12, 1, 1, 1).expand_as(drawn_images)])
     for view in range(4):
-        drawn = replace(drawn_for(pictures, EVERYTHING, view), box=whole(sizes_of(pictures)).box)
-        assert_same(pictures, drawn, 20)
+        drawn = replace(drawn_for(drawn_images, EVERYTHING, view), box=whole(sizes_of(drawn_images)).box)
+        assert_same(drawn_images, drawn, 20)
 
 
 @pytest.mark.parametrize("share", [1e-3, 0.04])
 def test_a_part_of_a_pixel_and_one_beyond_the_edge_are_cut_as_by_tensor_operations(
-    make_pictures: Maker, share: float
+    make_images: Maker, share: float
 ) -> None:
-    images = make_pictures(3, 11, 17)
+    images = make_images(3, 11, 17)
     box = torch.tensor([[0.3, 0.3, share, share], [0.9, 0.0, 0.5, share], [-0.1, 0.5, 0.2, 0.7]])
     drawn = replace(whole(sizes_of(images)), box=box)
     ours, theirs = apply(images, drawn, 9, **PLAIN), apply_by_tensors(images, drawn, 9, **PLAIN)
     assert theirs[0].isfinite().all()
-    assert theirs[1:].isnan().any()  # where nothing of the picture is within reach
+    assert theirs[1:].isnan().any()  # where nothing of the image is within reach
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("edge", [0.0, float("nan"), -1.0, 5.0])
-def test_a_box_of_nothing_shows_as_not_a_number(make_pictures: Maker, edge: float) -> None:
-    images = make_pictures(2, 6, 6)
+def test_a_box_of_nothing_shows_as_not_a_number(make_images: Maker, edge: float) -> None:
+    images = make_images(2, 6, 6)
     box = torch.tensor([[edge, edge, 0.0, 0.0]]).repeat(2, 1)
     assert apply(images, replace(whole(sizes_of(images)), box=box), 4, **PLAIN).isnan().all()
 
 
-def test_a_view_is_the_same_bit_for_bit_in_any_batch(make_pictures: Maker) -> None:
-    images = make_pictures(9, 40, 30)
-    drawn = drawn_for(images, replace(EVERYTHING, jitter=0.5, blur=0.5, solarise=0.5))
+def test_a_view_is_the_same_bit_for_bit_in_any_batch(make_images: Maker) -> None:
+    images = make_images(9, 40, 30)
+    drawn = drawn_for(images, replace(EVERYTHING, jitter=0.5, blur=0.5, solarize=0.5))
     together = apply(images, drawn, 33, **PLAIN)
     for rows in ([7], [2, 5], [8, 7, 6, 5, 4, 3, 2, 1, 0], [3, 3, 3]):
         assert torch.equal(apply(images[rows], rows_of(drawn, rows), 33, **PLAIN), together[rows])
@@ -121,9 +121,9 @@ def test_a_view_is_the_same_bit_for_bit_in_any_batch(make_pictures: Maker) -> No
 
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize("count", [1, 2, 9, 50])
-def test_a_view_is_the_same_bit_for_bit_with_any_number_of_threads(make_pictures: Maker, count: int) -> None:
-    images = make_pictures(count, 24, 24)
-    drawn = drawn_for(images, replace(EVERYTHING, jitter=0.5, blur=0.5, solarise=0.5))
+def test_a_view_is_the_same_bit_for_bit_with_any_number_of_threads(make_images: Maker, count: int) -> None:
+    images = make_images(count, 24, 24)
+    drawn = drawn_for(images, replace(EVERYTHING, jitter=0.5, blur=0.5, solarize=0.5))
     torch.set_num_threads(1)
     alone = apply(images, drawn, 24, **PLAIN)
     for threads in (2, 3, 7):
@@ -141,11 +141,11 @@ def test_every_row_is_taken_once_by_any_number_of_threads() -> None:
 @pytest.mark.parametrize("path_made", [apply, None], ids=["native", "tensors"])
 @pytest.mark.parametrize("size", [1, 16])
 def test_the_layout_changes_the_order_in_memory_and_no_number(
-    make_pictures: Maker, monkeypatch: pytest.MonkeyPatch, path_made: object, size: int
+    make_images: Maker, monkeypatch: pytest.MonkeyPatch, path_made: object, size: int
 ) -> None:
     if path_made is None:
         monkeypatch.setattr(native, "kernel", lambda: None)
-    images = make_pictures(5, 20, 20)
+    images = make_images(5, 20, 20)
     drawn = drawn_for(images, EVERYTHING)
     look = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
     planes = apply(images, drawn, size, **look)
@@ -155,15 +155,15 @@ def test_the_layout_changes_the_order_in_memory_and_no_number(
     assert torch.equal(planes, pixels)
 
 
-def test_pictures_in_any_order_in_memory_give_the_same_views(make_pictures: Maker) -> None:
-    images = make_pictures(4, 12, 10)
+def test_images_in_any_order_in_memory_give_the_same_views(make_images: Maker) -> None:
+    images = make_images(4, 12, 10)
     drawn = drawn_for(images, EVERYTHING)
     woven = images.contiguous(memory_format=torch.channels_last)
     assert torch.equal(apply(woven, drawn, 8, **PLAIN), apply(images, drawn, 8, **PLAIN))
 
 
 def changed(images: Tensor, **what: object) -> Tensor:
-    """Each picture as it is, but for what is said."""
+    """Each image as it is, but for what is said."""
     count = len(images)
     full = {
         name: torch.full((count,), value, dtype=torch.bool if isinstance(value, bool) else torch.float)
@@ -174,43 +174,43 @@ def changed(images: Tensor, **what: object) -> Tensor:
 
 @pytest.mark.parametrize("factor", [0.0, 0.3, 1.0, 1.8])
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
-def test_a_colour_factor_does_what_torchvisions_does(pictures: Tensor, name: str, factor: float) -> None:
-    expected = getattr(tv, f"adjust_{name}")(pictures.float() / 255, factor)
-    assert torch.allclose(changed(pictures, jitter=True, **{name: factor}), expected, rtol=0, atol=1e-5)
+def test_a_color_factor_does_what_torchvisions_does(drawn_images: Tensor, name: str, factor: float) -> None:
+    expected = getattr(tv, f"adjust_{name}")(drawn_images.float() / 255, factor)
+    assert torch.allclose(changed(drawn_images, jitter=True, **{name: factor}), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("turn", [-0.5, -0.2, 0.0, 0.13, 0.5])
-def test_a_turn_of_hue_is_torchvisions(pictures: Tensor, turn: float) -> None:
-    expected = tv.adjust_hue(pictures.float() / 255, turn)
-    assert torch.allclose(changed(pictures, jitter=True, hue=turn), expected, rtol=0, atol=1e-5)
+def test_a_turn_of_hue_is_torchvisions(drawn_images: Tensor, turn: float) -> None:
+    expected = tv.adjust_hue(drawn_images.float() / 255, turn)
+    assert torch.allclose(changed(drawn_images, jitter=True, hue=turn), expected, rtol=0, atol=1e-5)
 
 
-def test_grey_is_torchvisions(pictures: Tensor) -> None:
-    expected = tv.rgb_to_grayscale(pictures.float() / 255, num_output_channels=3)
-    assert torch.allclose(changed(pictures, grey=True), expected, rtol=0, atol=1e-6)
+def test_gray_is_torchvisions(drawn_images: Tensor) -> None:
+    expected = tv.rgb_to_grayscale(drawn_images.float() / 255, num_output_channels=3)
+    assert torch.allclose(changed(drawn_images, gray=True), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("size", "kernel"), [(2, 3), (32, 3), (64, 7), (96, 9), (224, 23)])
 @pytest.mark.parametrize("sigma", [0.1, 0.7, 2.0, 9.0])
-def test_blur_is_torchvisions(make_pictures: Maker, size: int, kernel: int, sigma: float) -> None:
-    images = make_pictures(2, size, size)
+def test_blur_is_torchvisions(make_images: Maker, size: int, kernel: int, sigma: float) -> None:
+    images = make_images(2, size, size)
     expected = tv.gaussian_blur(images.float() / 255, [kernel, kernel], [sigma, sigma])
     assert torch.allclose(changed(images, blur_sigma=sigma), expected, rtol=0, atol=1e-5)
 
 
-def test_solarisation_is_torchvisions_on_every_tone() -> None:
+def test_solarization_is_torchvisions_on_every_tone() -> None:
     ramp = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).repeat(1, 3, 1, 1)
-    assert torch.equal((changed(ramp, solarise=True) * 255).round().to(torch.uint8), tv.solarize(ramp, threshold=128))
+    assert torch.equal((changed(ramp, solarize=True) * 255).round().to(torch.uint8), tv.solarize(ramp, threshold=128))
 
 
 @quick
 @given(data=st.data(), height=st.integers(1, 40), width=st.integers(1, 40), size=st.integers(1, 33), flip=st.booleans())
 def test_a_cut_is_torchvisions_resized_crop(
-    make_pictures: Maker, data: st.DataObject, height: int, width: int, size: int, flip: bool
+    make_images: Maker, data: st.DataObject, height: int, width: int, size: int, flip: bool
 ) -> None:
     tall, wide = data.draw(st.integers(1, height)), data.draw(st.integers(1, width))
     top, left = data.draw(st.integers(0, height - tall)), data.draw(st.integers(0, width - wide))
-    images = make_pictures(1, height, width)
+    images = make_images(1, height, width)
     box = torch.tensor([[top / height, left / width, tall / height, wide / width]])
     view = apply(images, replace(whole(sizes_of(images)), box=box, flip=torch.tensor([flip])), size, **PLAIN)
     theirs = tv.resized_crop(images.float() / 255, top, left, tall, wide, [size, size], antialias=True)
@@ -220,7 +220,7 @@ def test_a_cut_is_torchvisions_resized_crop(
 STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
     "brightness": lambda views: views.mean(dim=(1, 2, 3)),
     "contrast": lambda views: views.mean(dim=1).flatten(1).std(dim=1),
-    "colour": lambda views: (views.amax(dim=1) - views.amin(dim=1)).mean(dim=(1, 2)),
+    "color": lambda views: (views.amax(dim=1) - views.amin(dim=1)).mean(dim=(1, 2)),
     "red against blue": lambda views: (views[:, 0] - views[:, 2]).mean(dim=(1, 2)),
     "left against right": lambda views: (views[..., :8] - views[..., 8:]).mean(dim=(1, 2, 3)),
     "detail": lambda views: views.diff(dim=3).abs().mean(dim=(1, 2, 3)),
@@ -230,10 +230,10 @@ COUNT = 1200
 
 @pytest.fixture(scope="module")
 def many_views() -> tuple[Tensor, Tensor]:
-    """Views of one picture, all colours and steep edges: ours, and those of torchvision's own random transforms."""
+    """Views of one image, all colors and steep edges: ours, and those of torchvision's own random transforms."""
     across = torch.linspace(0, 255, 24).expand(24, 24)
-    picture = torch.stack([across, across.T.flip(0) * 0.7, (across + across.T) % 128]).to(torch.uint8)
-    policy = replace(POLICIES["simclr"][0], solarise=0.2)
+    image = torch.stack([across, across.T.flip(0) * 0.7, (across + across.T) % 128]).to(torch.uint8)
+    policy = replace(POLICIES["simclr"][0], solarize=0.2)
     theirs = v2.Compose(
         [
             v2.ToDtype(torch.float32, scale=True),
@@ -247,8 +247,8 @@ def many_views() -> tuple[Tensor, Tensor]:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        reference = torch.stack([theirs(picture) for _ in range(COUNT)])
-    images = picture.expand(4 * COUNT, -1, -1, -1)
+        reference = torch.stack([theirs(image) for _ in range(COUNT)])
+    images = image.expand(4 * COUNT, -1, -1, -1)
     return apply(images, drawn_for(images, policy), 16, **PLAIN), reference
 
 
@@ -270,12 +270,12 @@ def _fresh_kernel() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_fresh_kernel")
 def test_without_numba_tensor_operations_make_the_views_and_a_message_says_so(
-    make_pictures: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_images: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.delitem(sys.modules, "iecl.views.kernels")
     monkeypatch.delattr("iecl.views.kernels")
-    images = make_pictures(4, 12, 12)
+    images = make_images(4, 12, 12)
     drawn = drawn_for(images, EVERYTHING)
     views = [apply(images, drawn, 8, **PLAIN) for _ in range(2)]
     assert torch.equal(views[0], apply_by_tensors(images, drawn, 8, **PLAIN))

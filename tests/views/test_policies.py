@@ -5,7 +5,7 @@ import pytest
 
 from iecl.errors import UserError
 from iecl.settings import build
-from iecl.views.policies import POLICIES, Policy, ViewPlan, AugmentationSettings, plain_share, resolve_views
+from iecl.views.policies import POLICIES, AugmentationSettings, Policy, ViewPlan, plain_share, resolve_views
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_small_policies_never_blur(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "colours", "crop_low", "blur", "solarise"),
+    ("name", "colors", "crop_low", "blur", "solarize"),
     [
         ("simclr", (0.8, 0.8, 0.8, 0.2), 0.08, [0.5], [0.0]),
         ("simclr-small", (0.4, 0.4, 0.4, 0.1), 0.08, [0.0], [0.0]),
@@ -67,26 +67,26 @@ def test_small_policies_never_blur(name: str) -> None:
     ],
 )
 def test_policies_hold_the_published_numbers(
-    name: str, colours: tuple[float, ...], crop_low: float, blur: list[float], solarise: list[float]
+    name: str, colors: tuple[float, ...], crop_low: float, blur: list[float], solarize: list[float]
 ) -> None:
     row = POLICIES[name]
-    assert {(p.brightness, p.contrast, p.saturation, p.hue) for p in row} == {colours}
-    assert {(p.crop_low, p.crop_high, p.flip, p.jitter, p.grey) for p in row} == {(crop_low, 1.0, 0.5, 0.8, 0.2)}
-    assert ([p.blur for p in row], [p.solarise for p in row]) == (blur, solarise)
+    assert {(p.brightness, p.contrast, p.saturation, p.hue) for p in row} == {colors}
+    assert {(p.crop_low, p.crop_high, p.flip, p.jitter, p.gray) for p in row} == {(crop_low, 1.0, 0.5, 0.8, 0.2)}
+    assert ([p.blur for p in row], [p.solarize for p in row]) == (blur, solarize)
 
 
 def test_w_mse_and_vicreg_have_their_own_numbers() -> None:
     (w_mse,), (vicreg,) = POLICIES["w-mse"], POLICIES["vicreg-small"]
     assert (w_mse.brightness, w_mse.contrast, w_mse.saturation, w_mse.hue) == (0.4, 0.4, 0.4, 0.1)
-    assert (w_mse.crop_low, w_mse.jitter, w_mse.grey, w_mse.blur, w_mse.solarise) == (0.2, 0.8, 0.1, 0.0, 0.0)
+    assert (w_mse.crop_low, w_mse.jitter, w_mse.gray, w_mse.blur, w_mse.solarize) == (0.2, 0.8, 0.1, 0.0, 0.0)
     assert (vicreg.brightness, vicreg.contrast, vicreg.saturation, vicreg.hue) == (0.4, 0.4, 0.2, 0.1)
-    assert (vicreg.crop_low, vicreg.jitter, vicreg.grey, vicreg.blur, vicreg.solarise) == (0.2, 0.8, 0.2, 0.0, 0.1)
+    assert (vicreg.crop_low, vicreg.jitter, vicreg.gray, vicreg.blur, vicreg.solarize) == (0.2, 0.8, 0.2, 0.0, 0.1)
 
 
 def test_dino_treats_small_views_apart() -> None:
     first, second, *small = POLICIES["dino"]
     assert (first, second) == POLICIES["byol"]
-    assert [(policy.blur, policy.solarise) for policy in small] == [(0.5, 0.0)] * 8
+    assert [(policy.blur, policy.solarize) for policy in small] == [(0.5, 0.0)] * 8
 
 
 def test_a_plan_asks_for_two_views_unless_told_otherwise() -> None:
@@ -94,7 +94,7 @@ def test_a_plan_asks_for_two_views_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(("size", "share"), [(32, 1.0), (64, 1.0), (96, 0.875), (224, 0.875)])
-def test_evaluation_sees_all_of_a_small_picture(size: int, share: float) -> None:
+def test_evaluation_sees_all_of_a_small_image(size: int, share: float) -> None:
     assert plain_share(size) == share
 
 

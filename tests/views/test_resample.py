@@ -31,18 +31,18 @@ def cut(images: Tensor, box: tuple[int, int, int, int], size: int, mirrored: boo
 @quick
 @given(data=st.data(), height=st.integers(1, 40), width=st.integers(1, 40), size=st.integers(1, 33))
 def test_a_cut_is_torchvisions_resized_crop(
-    make_pictures: Maker, data: st.DataObject, height: int, width: int, size: int
+    make_images: Maker, data: st.DataObject, height: int, width: int, size: int
 ) -> None:
     tall, wide = data.draw(st.integers(1, height)), data.draw(st.integers(1, width))
     top, left = data.draw(st.integers(0, height - tall)), data.draw(st.integers(0, width - wide))
-    images = make_pictures(2, height, width).float() / 255
+    images = make_images(2, height, width).float() / 255
     theirs = tv.resized_crop(images, top, left, tall, wide, [size, size], antialias=True)
     assert torch.allclose(cut(images, (top, left, tall, wide), size), theirs, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [8, 13, 30])
-def test_a_mirrored_cut_is_the_mirror_image_of_the_cut(make_pictures: Maker, size: int) -> None:
-    images = make_pictures(2, 20, 20).float() / 255
+def test_a_mirrored_cut_is_the_mirror_image_of_the_cut(make_images: Maker, size: int) -> None:
+    images = make_images(2, 20, 20).float() / 255
     box = (3, 5, 11, 14)
     assert torch.allclose(cut(images, box, size, mirrored=True), tv.hflip(cut(images, box, size)), atol=1e-6)
 
@@ -73,7 +73,7 @@ def test_weights_are_an_average_of_pixels_the_part_covers(
 
 
 def test_half_a_pixel_counts_half() -> None:
-    # From 0.5 to 2 of three pixels, brought to one sample: step 1.5, centre 1.25. Triangle of reach 1.5 at the centres
+    # From 0.5 to 2 of three pixels, brought to one sample: step 1.5, center 1.25. Triangle of reach 1.5 at the centers
     # 0.5 and 1.5: 1 - 0.75/1.5 = 1/2 and 1 - 0.25/1.5 = 5/6; covered 1/2 and 1: 1/4 to 5/6, that is 3 to 10.
     (row,) = cut_matrix(shares(0.5 / 3), shares(0.5), pixels=3, size=1)[0]
     assert row.tolist() == pytest.approx([3 / 13, 10 / 13, 0], abs=1e-6)
@@ -86,9 +86,9 @@ def test_a_part_within_one_pixel_is_that_pixel() -> None:
 @pytest.mark.parametrize(("size", "kernel"), [(224, 23), (96, 9), (64, 7), (32, 3), (16, 3), (3, 3), (2, 3)])
 @pytest.mark.parametrize("sigma", [0.1, 0.7, 2.0])
 def test_a_blur_is_torchvisions_gaussian_blur_of_a_tenth_of_the_side(
-    make_pictures: Maker, size: int, kernel: int, sigma: float
+    make_images: Maker, size: int, kernel: int, sigma: float
 ) -> None:
-    images = make_pictures(2, size, size).float() / 255
+    images = make_images(2, size, size).float() / 255
     matrix = blur_matrix(shares(sigma, 1.3), size)
     blurred = resample(images, matrix, matrix)
     assert torch.allclose(blurred[0], tv.gaussian_blur(images[0], [kernel, kernel], [sigma, sigma]), atol=1e-5)

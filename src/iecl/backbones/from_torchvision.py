@@ -18,7 +18,7 @@ def without_head(model: nn.Module) -> nn.Module:
 
 
 def headless(name: str) -> nn.Module:
-    """A torchvision classifier by its builder's name, freshly initialised, without its head."""
+    """A torchvision classifier by its builder's name, freshly initialized, without its head."""
     known = models.list_models(module=models)
     if name not in known:
         raise UserError(f"torchvision has no classifier {name!r}", where="--backbone", do=did_you_mean(name, known))

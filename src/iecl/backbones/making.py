@@ -10,7 +10,7 @@ from iecl.registry import resolve
 
 
 def make_backbone(name: str, seed: int = 0) -> nn.Module:
-    """A freshly initialised backbone that maps images to features, with its width as `num_features`.
+    """A freshly initialized backbone that maps images to features, with its width as `num_features`.
 
     The same name and seed give the same weights; torch's own generator is left as it was.
     """

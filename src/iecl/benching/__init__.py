@@ -4,9 +4,7 @@ from iecl.registry import Entry
 
 QUESTIONS: dict[str, Entry] = {
     "views": Entry("iecl.benching.views:measure", "what do two random views of a batch cost, here and elsewhere?"),
-    "pipeline": Entry(
-        "iecl.benching.pipeline:measure", "how fast do pictures arrive, beside torchvision's ImageFolder?"
-    ),
+    "pipeline": Entry("iecl.benching.pipeline:measure", "how fast do images arrive, beside torchvision's ImageFolder?"),
     "listing": Entry("iecl.benching.listing:measure", "what does it take to find the files of a large folder?"),
     "training": Entry(
         "iecl.benching.training:measure", "how fast is training as a whole, beside the bare step and beside peers?"

@@ -19,14 +19,14 @@ def _forget(_: Content) -> None:
 
 @dataclass(frozen=True)
 class Effort:
-    """Rounds, size and pictures of a measurement."""
+    """Rounds, size and images of a measurement."""
 
     is_quick: bool = False
     """Small sizes and few rounds: shows that everything runs, and is too small to be judged."""
     rounds: int = 0
     """Rounds that count; 0: as many as the question finds right."""
     data: Path | None = None
-    """A folder of pictures; None: they are made."""
+    """A folder of images; None: they are made."""
     keep: Callable[[Content], object] = _forget
     """Is told what was found so far, so that a long measurement that is broken off leaves something."""
     left_out: list[str] = field(default_factory=list)

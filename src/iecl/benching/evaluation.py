@@ -1,6 +1,6 @@
 """What do features, kNN and the linear probe cost? Each beside the plainest code that does the same, in turn.
 
-kNN: exact neighbours and votes over the bare matrix product of all cosines; scikit-learn's brute force on the same
+kNN: exact neighbors and votes over the bare matrix product of all cosines; scikit-learn's brute force on the same
 features, at the length that makes its cosine ours. Linear probe: 200 epochs on cached features over a loop of plain
 torch with the same batches and optimizer. Features: from files on, over torchvision's ImageFolder and transforms with
 the same weights, middle square and batch. Everything runs on one thread and is timed by the processor's own seconds,
@@ -25,7 +25,7 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 
 from iecl.backbones.making import make_backbone
 from iecl.benching.effort import Content, Effort
-from iecl.benching.pictures import made_photographs, make_medium, make_shapes
+from iecl.benching.images import made_photographs, make_medium, make_shapes
 from iecl.benching.turns import over, ratios, summary, take_turns, timed, with_threads
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
@@ -90,8 +90,8 @@ def _in_turn(arms: dict[str, Callable[[], object]], rounds: int) -> dict[str, li
 def _made(count: int, width: int, seed: int) -> Features:
     drawn = torch.Generator().manual_seed(seed)
     labels = torch.randint(CLASSES, (count,), generator=drawn)
-    centres = torch.randn(CLASSES, width, generator=torch.Generator().manual_seed(0))
-    return Features(centres[labels] + 4 * torch.randn(count, width, generator=drawn), labels, torch.arange(count))
+    centers = torch.randn(CLASSES, width, generator=torch.Generator().manual_seed(0))
+    return Features(centers[labels] + 4 * torch.randn(count, width, generator=drawn), labels, torch.arange(count))
 
 
 # --- kNN
@@ -126,7 +126,7 @@ def _product_in_place(queries: Tensor, bank: Tensor) -> None:
 
 
 def _by_sklearn(queries: Tensor, bank: Tensor) -> None:
-    """Neighbours alone, without a vote."""
+    """Neighbors alone, without a vote."""
     found = NearestNeighbors(n_neighbors=20, metric="cosine", algorithm="brute").fit(bank.numpy())
     found.kneighbors(queries.numpy())
 

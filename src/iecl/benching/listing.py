@@ -2,7 +2,7 @@
 
     python -m iecl.benching.listing ours|torchvision FOLDER     # one measurement, in a process of its own
 
-The files are a few tiny pictures under many names. Seconds begin when all modules are loaded; memory is what the
+The files are a few tiny images under many names. Seconds begin when all modules are loaded; memory is what the
 process held at most beyond what it held then.
 """
 
@@ -64,7 +64,7 @@ def _rows(folder: Path, count: int, rounds: int) -> dict[str, list[float]]:
 
 
 def _make_files(folder: Path, count: int) -> None:
-    """Tiny pictures, each of them one of a few files under another name."""
+    """Tiny images, each of them one of a few files under another name."""
     noise = np.random.default_rng(0)
     for start in range(0, count, PER_FOLDER):
         own = folder / "files" / f"n{start // PER_FOLDER:08d}"

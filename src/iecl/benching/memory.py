@@ -2,8 +2,8 @@
 
     python -m iecl.benching.memory ARM NETWORK BATCH     # one measurement, in a process of its own
 
-The steps are bare, on views that are ready, ours as well as lightly's: what pictures and workers hold besides differs
-between data sets and not between methods. (`iecl plan` measures with them, and foretells a whole run.)
+The steps are bare, on views that are ready, ours as well as lightly's: what images and workers hold besides differs
+between datasets and not between methods. (`iecl plan` measures with them, and predicts a whole run.)
 """
 
 import sys

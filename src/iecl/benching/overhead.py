@@ -115,7 +115,7 @@ def _arms_of(setting: _Setting) -> dict[str, Arm]:
     """One step of each part, and a reading of the meters after the step that has most to read."""
     methods = {part: setting.make(sets) for part, sets in PARTS.items() if part in setting.parts}
     if setting.host == SYMMETRIC:
-        methods[TORCHS] = _normalised_by_torch(setting.make([]))
+        methods[TORCHS] = _normalized_by_torch(setting.make([]))
     steps = {part: stepper(method, batch=setting.batch, side=setting.side) for part, method in methods.items()}
     arms = {part: timed(step) for part, step in steps.items()}
     if setting.parts == LARGE:
@@ -149,7 +149,7 @@ class _Read:
         return seconds(read)
 
 
-def _normalised_by_torch(method: Method) -> Method:
+def _normalized_by_torch(method: Method) -> Method:
     """The method with torch's own spectral norm on its encoder, and on the slow copy that follows it by name."""
     kind = type(method.encoder())
     for encoder in [part for part in method.modules() if type(part) is kind]:

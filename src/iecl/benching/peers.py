@@ -1,4 +1,4 @@
-"""The same training from other libraries: their modules, transforms and data sets, put together as they show it.
+"""The same training from other libraries: their modules, transforms and datasets, put together as they show it.
 
 Nothing of theirs is imported before it is asked for; what is not installed raises ImportError, and is left out.
 """
@@ -105,33 +105,33 @@ def peer_stepper(method: FromLightly) -> Callable[[Tensor, Tensor], float]:
 
 
 class InMemory(Dataset[tuple[Any, int]]):
-    """Decoded pictures, as torchvision's CIFAR class gives them."""
+    """Decoded images, as torchvision's CIFAR class gives them."""
 
-    def __init__(self, pictures: Path) -> None:
-        self.pairs = [(picture.copy(), label) for picture, label in ImageFolder(str(pictures))]
+    def __init__(self, images: Path) -> None:
+        self.pairs = [(image.copy(), label) for image, label in ImageFolder(str(images))]
         self.transform: Callable[[Any], Any] | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        picture, label = self.pairs[index]
-        return (picture if self.transform is None else self.transform(picture)), label
+        image, label = self.pairs[index]
+        return (image if self.transform is None else self.transform(image)), label
 
 
-def lightly_input(pictures: Path, source: str, side: int) -> Any:
-    """Lightly's SimCLR views of a folder, or of decoded pictures."""
+def lightly_input(images: Path, source: str, side: int) -> Any:
+    """Lightly's SimCLR views of a folder, or of decoded images."""
     from lightly.data import LightlyDataset
     from lightly.transforms import SimCLRTransform
 
-    colours = {"cj_bright": 0.4, "cj_contrast": 0.4, "cj_sat": 0.4, "cj_hue": 0.1, "cj_strength": 1.0}
-    transform = SimCLRTransform(input_size=side, cj_prob=0.8, random_gray_scale=0.2, gaussian_blur=0.0, **colours)
+    colors = {"cj_bright": 0.4, "cj_contrast": 0.4, "cj_sat": 0.4, "cj_hue": 0.1, "cj_strength": 1.0}
+    transform = SimCLRTransform(input_size=side, cj_prob=0.8, random_gray_scale=0.2, gaussian_blur=0.0, **colors)
     if source == "memory":
-        return LightlyDataset.from_torch_dataset(InMemory(pictures), transform=transform)
-    return LightlyDataset(str(pictures), transform=transform)
+        return LightlyDataset.from_torch_dataset(InMemory(images), transform=transform)
+    return LightlyDataset(str(images), transform=transform)
 
 
-def stable_input(pictures: Path, source: str, side: int) -> Any:
+def stable_input(images: Path, source: str, side: int) -> Any:
     """The same views from stable-pretraining's transforms."""
     with _root_logger_left_alone():
         from stable_pretraining.data import FromTorchDataset, transforms
@@ -145,7 +145,7 @@ def stable_input(pictures: Path, source: str, side: int) -> Any:
         transforms.ToImage(mean=(0.5,) * 3, std=(0.25,) * 3),
     )
     pair = transforms.MultiViewTransform([view, view])
-    base = InMemory(pictures) if source == "memory" else ImageFolder(str(pictures))
+    base = InMemory(images) if source == "memory" else ImageFolder(str(images))
     return FromTorchDataset(base, names=["image", "label"], transform=pair)
 
 

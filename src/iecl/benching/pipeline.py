@@ -1,10 +1,10 @@
-"""How fast do pictures arrive? Folders and packed files beside torchvision's ImageFolder.
+"""How fast do images arrive? Folders and packed files beside torchvision's ImageFolder.
 
-Everything that is read is made in a temporary folder, from photographs or from made pictures. Each arm is a process of
+Everything that is read is made in a temporary folder, from photographs or from made images. Each arm is a process of
 its own, with the same number of workers, that stands still while others have their turn, and gives random crops as
-normalised floats. An arm's speed is pictures over wall time; where other work shares the machine, the seconds of
-processor time that all its processes took for a picture say more: both are kept. What ours is held against is the
-faster of torchvision's two ways, on tensors and on PIL pictures, round by round.
+normalized floats. An arm's speed is images over wall time; where other work shares the machine, the seconds of
+processor time that all its processes took for an image say more: both are kept. What ours is held against is the
+faster of torchvision's two ways, on tensors and on PIL images, round by round.
 """
 
 import os
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from iecl.benching.effort import Content, Effort
-from iecl.benching.pictures import Photographs, made_photographs, make_large, make_medium, make_small, photographs_of
+from iecl.benching.images import Photographs, made_photographs, make_large, make_medium, make_small, photographs_of
 from iecl.benching.pipeline_arm import ON_PIL, ON_TENSORS, OURS, Request
 from iecl.benching.processes import companions
 from iecl.benching.turns import over, summaries, take_turns
@@ -33,7 +33,7 @@ GOALS = {
 
 @dataclass(frozen=True)
 class _Case:
-    """One kind of picture."""
+    """One kind of image."""
 
     make: Callable[[Photographs, Path, int], str]
     count: int
@@ -52,16 +52,16 @@ QUICK_CASES = {"500 × 375": _Case(make_medium, 16, 8, 224), "32 px": _Case(make
 
 
 def measure(effort: Effort) -> Content:
-    """Pictures a second over those of torchvision's faster way, for each kind of picture."""
+    """Images a second over those of torchvision's faster way, for each kind of image."""
     content: Content = {
-        "unit": "pictures a second over those of the faster way of torchvision in the same round",
+        "unit": "images a second over those of the faster way of torchvision in the same round",
         "results": {},
     }
     if not hasattr(os, "killpg"):
         effort.leave_out("everything", "this system cannot let processes stand still")
         return content
     if effort.is_quick:
-        effort.leave_out("pictures of 12 megapixels", "quick")
+        effort.leave_out("images of 12 megapixels", "quick")
     taken = photographs_of(effort.data) if effort.data else made_photographs()
     content |= {"sets": {}, "more": {"By processor time of all processes": {}}}
     with tempfile.TemporaryDirectory() as name:
@@ -97,7 +97,7 @@ def _requests(folder: Path, case: _Case) -> dict[str, Request]:
 
 @dataclass(frozen=True)
 class _Found:
-    """Of one picture, by arm and round."""
+    """Of one image, by arm and round."""
 
     seconds: dict[str, list[float]]
     processor: dict[str, list[float]]

@@ -2,7 +2,7 @@
 
     python -m iecl.benching.pipeline_arm      # request as JSON, then a line for each turn
 
-Whatever the arm, what comes out is what a network takes: a random crop of each picture, mirrored or not, as normalised
+Whatever the arm, what comes out is what a network takes: a random crop of each image, mirrored or not, as normalized
 floats. torchvision's workers do all of it; ours decode, and the crops of a whole batch are cut in the main process.
 """
 

@@ -22,7 +22,7 @@ from iecl.training.costing import views_of
 
 ROUNDS, SIZE, QUICK_SIZE = 5, 2048, 256
 Case = tuple[str, int, int]
-"""Backbone, side of a view, pictures in a batch."""
+"""Backbone, side of a view, images in a batch."""
 CASES: tuple[Case, ...] = (("resnet10-w16", 32, 256), ("resnet18-small", 32, 32), ("resnet50", 224, 4))
 QUICK_CASES: tuple[Case, ...] = (("resnet10-w16", 32, 8),)
 PRECISIONS = {"32 bits": False, "bf16": True}

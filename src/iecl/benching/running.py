@@ -32,7 +32,7 @@ def bench(
     Args:
         questions: names from `iecl bench --list`; by default all of them, which takes hours.
         out: a folder: `<question>/<machine>.json` holds every raw value, `bench.md` is a page made from all of them.
-        data: a folder of pictures for questions that read some; by default they are made.
+        data: a folder of images for questions that read some; by default they are made.
         quick: small sizes and few rounds, to see that everything runs: two minutes for all.
         rounds: how many rounds count; by default as many as a question finds right.
         quiet: show warnings only.
@@ -41,9 +41,9 @@ def bench(
         The path of the page, and by question the file that was written and its rows.
     """
     chosen = {name: resolve(name, QUESTIONS, "question", "QUESTION") for name in questions or QUESTIONS}
-    folder, pictures = Path(out), Path(data) if data else None
-    if pictures is not None and not pictures.is_dir():
-        raise UserError(f"there is no folder {pictures}", where="--data", do="name a folder of pictures")
+    folder, images = Path(out), Path(data) if data else None
+    if images is not None and not images.is_dir():
+        raise UserError(f"there is no folder {images}", where="--data", do="name a folder of images")
     if rounds < 0:
         raise UserError(f"{rounds} rounds cannot be measured", where="--rounds", do="give 1 or more")
     try:
@@ -58,7 +58,7 @@ def bench(
             for name, entry in chosen.items():
                 log.info("%s: %s", name, entry.summary)
                 keeper = _Keeper(folder, name, entry.summary, {"is_quick": True} if quick else {}, load)
-                effort = Effort(quick, rounds, pictures, keeper.keep, keeper.left_out)
+                effort = Effort(quick, rounds, images, keeper.keep, keeper.left_out)
                 content = entry.load()(effort)
                 path = keeper.keep(content, is_unfinished=False)
                 found[name] = {"file": str(path), "results": content.get("results", {})}

@@ -21,13 +21,13 @@ CLOCK = Clock(seed=0, step=5, steps=100, epoch=0, epochs=1)
 
 def make(method: str, sets: Sequence[str], *, backbone: str, batch: int, side: int) -> Method:
     """A method as its default recipe has it, ready for its first step."""
-    flags = {"data": {"name": "shapes"}, "backbone": {"name": backbone}, "training": {"batch": batch}}
+    flags = {"data": {"name": "shapes"}, "backbone": {"name": backbone}, "training": {"batch_size": batch}}
     plan = make_plan(method=method, flags=flags, sets=sets)
     data = replace(plan.data, image_size=side, decode_size=side, mean=(0.5,) * 3, std=(0.25,) * 3)
     made = build_method(with_data(plan, data), samples=SAMPLES, classes=CLASSES).to(memory_format=torch.channels_last)
-    pictures = torch.randn(64, 3, side, side)
+    images = torch.randn(64, 3, side, side)
     with torch.no_grad():
-        made.before_epoch(lambda encode: torch.randn(SAMPLES, encode(pictures).shape[1]), CLOCK)
+        made.before_epoch(lambda encode: torch.randn(SAMPLES, encode(images).shape[1]), CLOCK)
     return made
 
 

@@ -1,9 +1,9 @@
 """How fast is training as a whole, beside the bare step and beside peers? Turns of all arms in one run.
 
 `bare step` has its views ready: what `iecl` lacks of it is the price of input, views, checks and records. The peers'
-input is their own (transforms, data sets, workers); their step is lightly's in both cases, in a short loop without a
+input is their own (transforms, datasets, workers); their step is lightly's in both cases, in a short loop without a
 trainer around it, channels-last as ours. Everything is in 32 bits and has all threads of the machine. Each arm is a
-process of its own that stands still, with its workers, while others have their turn. `memory`: pictures decoded before;
+process of its own that stands still, with its workers, while others have their turn. `memory`: images decoded before;
 `folder`: PNG files, from the second epoch on.
 """
 
@@ -17,13 +17,13 @@ from pathlib import Path
 from statistics import median
 
 from iecl.benching.effort import Content, Effort
+from iecl.benching.images import link_part, make_shapes
 from iecl.benching.peers import INPUTS
-from iecl.benching.pictures import link_part, make_shapes
 from iecl.benching.processes import Companion, companions
 from iecl.benching.training_arm import BARE, OURS, SIDE, TINY, Request
 from iecl.benching.turns import Arm, over, summaries, take_turns
 
-ROUNDS, PICTURES = 5, 4100
+ROUNDS, IMAGES = 5, 4100
 SECONDS, QUICK_SECONDS = 1.5, 0.1
 """Of a turn, at least; a step is never broken off."""
 METHODS = ("simclr", "moco-v2", "byol", "simsiam")
@@ -67,19 +67,19 @@ GOALS = {
 
 def measure(effort: Effort) -> Content:
     """Images a second beside the bare step and beside the better rival."""
-    cases, count, seconds = (QUICK_CASES, 320, QUICK_SECONDS) if effort.is_quick else (CASES, PICTURES, SECONDS)
+    cases, count, seconds = (QUICK_CASES, 320, QUICK_SECONDS) if effort.is_quick else (CASES, IMAGES, SECONDS)
     content: Content = {"unit": "images a second over those of the other in the same round", "results": {}}
     if not hasattr(os, "killpg"):
         effort.leave_out("everything", "this system cannot let processes stand still")
         return content
     with tempfile.TemporaryDirectory() as made:
-        pictures = Path(made) / "pictures"
-        words = link_part(effort.data, pictures, count) if effort.data else make_shapes(pictures, count)
+        images = Path(made) / "images"
+        words = link_part(effort.data, images, count) if effort.data else make_shapes(images, count)
         content["setting"] = f"{words}, views of {SIDE} px, batch {cases[0].batch}, 32 bits, arms in turn"
         content["speeds"] = []
         best: dict[tuple[str, str, str], int] = {}
         for case in cases:
-            with _arms_of(case, pictures, best, seconds, effort) as arms:
+            with _arms_of(case, images, best, seconds, effort) as arms:
                 speeds = take_turns(arms, effort.rounds_of(ROUNDS))
             _note_best(case, speeds, best)
             rows = effort.rows({f"{case.name}: {what}": own for what, own in _quotients(speeds).items()}, GOALS)
@@ -117,10 +117,10 @@ def _quotients(speeds: Speeds) -> dict[str, list[float]]:
 
 @contextmanager
 def _arms_of(
-    case: _Case, pictures: Path, best: Mapping[tuple[str, str, str], int], seconds: float, effort: Effort
+    case: _Case, images: Path, best: Mapping[tuple[str, str, str], int], seconds: float, effort: Effort
 ) -> Iterator[dict[str, Arm]]:
     """Everything that is compared, each in its process; all end with the comparison."""
-    shared = (case.method, case.network, case.source, str(pictures), case.batch)
+    shared = (case.method, case.network, case.source, str(images), case.batch)
     asked = {OURS: Request(OURS, *shared)}
     if case.source == "memory":
         asked[BARE] = Request(BARE, *shared)

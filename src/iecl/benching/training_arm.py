@@ -50,8 +50,8 @@ class Request:
     method: str
     network: str
     source: str
-    """`memory`: pictures decoded before; `folder`: files."""
-    pictures: str
+    """`memory`: images decoded before; `folder`: files."""
+    images: str
     batch: int
     workers: int = 0
     """Of a peer."""
@@ -89,7 +89,7 @@ def _our_loop(request: Request, scratch: Path) -> Loop:
     """A run of ours that is about to take its first step."""
     training = {"batch": request.batch, "precision": "32-true", "loggers": (), "epochs": 1000, "look_epochs": 0}
     flags = {
-        "data": {"name": request.pictures, "image_size": SIDE},
+        "data": {"name": request.images, "image_size": SIDE},
         "backbone": {"name": request.network},
         "training": training | {"accelerator": "cpu"},
     }
@@ -113,7 +113,9 @@ def _bare_step(loop: Loop) -> Take:
     plan, clock = loop.plan, loop.clock(0)
     where: dict[str, Any] = {"size": plan.data.image_size, "mean": plan.data.mean, "std": plan.data.std}
     batch = next(loop.begin_epoch())
-    views = channels_last(make_views(batch, POLICIES[plan.augmentation.policy], loop.method.views, seed=0, epoch=0, **where))
+    views = channels_last(
+        make_views(batch, POLICIES[plan.augmentation.policy], loop.method.views, seed=0, epoch=0, **where)
+    )
 
     def take() -> None:
         torch.autograd.backward(whole_loss(loop.method.step(views, clock)))
@@ -126,7 +128,7 @@ def _bare_step(loop: Loop) -> Take:
 
 
 def _peer_step(request: Request) -> Take:
-    dataset = INPUTS[request.arm](Path(request.pictures), request.source, SIDE)
+    dataset = INPUTS[request.arm](Path(request.images), request.source, SIDE)
     network = make_backbone(request.network, 0)
     step = peer_stepper(FromLightly(request.method, network).to(memory_format=torch.channels_last))
     how: dict[str, Any] = {"num_workers": request.workers, "persistent_workers": request.workers > 0}

@@ -1,8 +1,8 @@
 """What do two random views of a batch cost, here and elsewhere? All arms in turn in one run.
 
-All do the same: random crop, mirror image, colour jitter, grey, at 224 pixels also blur, normalise. Ours and kornia's
+All do the same: random crop, mirror image, color jitter, gray, at 224 pixels also blur, normalize. Ours and kornia's
 take a batch of uint8 with two threads; lightly's transform runs in a loader with two workers that live on, and its time
-is a batch's share of a whole epoch; torchvision's transforms take picture by picture in the main process.
+is a batch's share of a whole epoch; torchvision's transforms take image by image in the main process.
 """
 
 from collections.abc import Callable
@@ -17,29 +17,29 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from iecl.benching.effort import Content, Effort
-from iecl.benching.pictures import pillow, textured
+from iecl.benching.images import pillow, textured
 from iecl.benching.turns import Arm, ratios, seconds, summaries, take_turns, with_threads
 from iecl.data.batch import Batch
 from iecl.views.apply import apply_by_tensors
 from iecl.views.making import Views, draw_views, make_views
 from iecl.views.policies import POLICIES, ViewPlan
 
-SETTINGS = {"256 pictures of 32 px": (256, 32, "simclr-small"), "64 pictures of 224 px, with blur": (64, 224, "simclr")}
-QUICK_SETTINGS = {"16 pictures of 32 px": (16, 32, "simclr-small"), "4 pictures of 64 px, with blur": (4, 64, "simclr")}
+SETTINGS = {"256 images of 32 px": (256, 32, "simclr-small"), "64 images of 224 px, with blur": (64, 224, "simclr")}
+QUICK_SETTINGS = {"16 images of 32 px": (16, 32, "simclr-small"), "4 images of 64 px, with blur": (4, 64, "simclr")}
 SIDES, QUICK_SIDES = (32, 64, 96, 128, 160, 192, 224), (32, 64)
 GOALS = {
-    "256 pictures of 32 px: kornia / ours": "at least 5",
-    "256 pictures of 32 px: lightly, two workers / ours": "at least 12",
-    "256 pictures of 32 px: torchvision v2 / ours": "at least 25",
-    "64 pictures of 224 px, with blur: lightly, two workers / ours": "at least 2.5",
+    "256 images of 32 px: kornia / ours": "at least 5",
+    "256 images of 32 px: lightly, two workers / ours": "at least 12",
+    "256 images of 32 px: torchvision v2 / ours": "at least 25",
+    "64 images of 224 px, with blur: lightly, two workers / ours": "at least 2.5",
 }
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 THREADS, ROUNDS, EPOCH, GROWING = 2, 7, 4, 64
-"""EPOCH: batches of a loader's epoch. GROWING: pictures in a batch of each side."""
+"""EPOCH: batches of a loader's epoch. GROWING: images in a batch of each side."""
 
 
 def measure(effort: Effort) -> Content:
-    """Time of each library over ours at two sizes, and how ours grows with the side of the picture."""
+    """Time of each library over ours at two sizes, and how ours grows with the side of the image."""
     settings, rounds = QUICK_SETTINGS if effort.is_quick else SETTINGS, effort.rounds_of(ROUNDS)
     content: Content = {
         "setting": f"two views; {THREADS} threads or two workers",
@@ -54,7 +54,7 @@ def measure(effort: Effort) -> Content:
         content["results"] |= effort.rows(quotients, GOALS)
         content["seconds"][setting] = summaries(times)
         effort.keep(content)
-    content["more"] = {"Microseconds for two views of one picture, by side, with blur": _growth(effort, rounds)}
+    content["more"] = {"Microseconds for two views of one image, by side, with blur": _growth(effort, rounds)}
     return content
 
 
@@ -85,10 +85,10 @@ def _arm(work: Callable[[], object], times: float = 1.0, threads: int = THREADS)
 
 def _arms_of(effort: Effort, count: int, side: int, policy: str) -> dict[str, Arm]:
     batch = _batch(count, side)
-    alone = 1 if side < 100 else THREADS  # on one small picture a second thread only makes them slower
-    normalise = v1.Normalize(MEAN, STD)
-    tensors = v2.Compose([*_torchvision_steps(v2, policy, side), v2.ToDtype(torch.float32, scale=True), normalise])
-    pil = v1.Compose([*_torchvision_steps(v1, policy, side), v1.ToTensor(), normalise])
+    alone = 1 if side < 100 else THREADS  # on one small image a second thread only makes them slower
+    normalize = v1.Normalize(MEAN, STD)
+    tensors = v2.Compose([*_torchvision_steps(v2, policy, side), v2.ToDtype(torch.float32, scale=True), normalize])
+    pil = v1.Compose([*_torchvision_steps(v1, policy, side), v1.ToTensor(), normalize])
     arms: dict[str, Arm] = {
         "ours": _arm(partial(_ours, batch, policy, side)),
         "ours, by tensor operations": _arm(partial(_by_tensors, batch, policy, side)),
@@ -126,7 +126,7 @@ def _torchvision_steps(kit: Any, policy: str, side: int) -> list[Any]:
         kit.RandomResizedCrop(side, scale=(chosen.crop_low, 1.0), antialias=True),
         kit.RandomHorizontalFlip(),
         kit.RandomApply([jitter], p=chosen.jitter),
-        kit.RandomGrayscale(chosen.grey),
+        kit.RandomGrayscale(chosen.gray),
     ]
     if chosen.blur:
         blur = kit.GaussianBlur(2 * (side // 20) + 1, (chosen.blur_low, chosen.blur_high))
@@ -134,8 +134,8 @@ def _torchvision_steps(kit: Any, policy: str, side: int) -> list[Any]:
     return steps
 
 
-def _one_by_one(transform: Callable[[Any], Tensor], pictures: list[Any]) -> list[Tensor]:
-    return [torch.stack([transform(picture) for picture in pictures]) for _ in range(2)]
+def _one_by_one(transform: Callable[[Any], Tensor], images: list[Any]) -> list[Tensor]:
+    return [torch.stack([transform(image) for image in images]) for _ in range(2)]
 
 
 def _kornia_arm(batch: Batch, policy: str, side: int) -> Arm:
@@ -147,7 +147,7 @@ def _kornia_arm(batch: Batch, policy: str, side: int) -> Arm:
         kit.RandomResizedCrop((side, side), scale=(chosen.crop_low, 1.0)),
         kit.RandomHorizontalFlip(),
         kit.ColorJitter(*jitter, p=chosen.jitter),
-        kit.RandomGrayscale(p=chosen.grey),
+        kit.RandomGrayscale(p=chosen.gray),
     ]
     if chosen.blur:
         taps = 2 * (side // 20) + 1
@@ -155,14 +155,14 @@ def _kornia_arm(batch: Batch, policy: str, side: int) -> Arm:
     chain = kit.ImageSequential(*steps, kit.Normalize(torch.tensor(MEAN), torch.tensor(STD)))
 
     def work() -> None:
-        pictures = batch.images.float().div_(255)
-        chain(pictures), chain(pictures)
+        images = batch.images.float().div_(255)
+        chain(images), chain(images)
 
     return _arm(work)
 
 
-class _Pictures(Dataset[list[Tensor]]):
-    """The pictures of a batch again and again, as PIL has them, through a transform that gives two views."""
+class _Images(Dataset[list[Tensor]]):
+    """The images of a batch again and again, as PIL has them, through a transform that gives two views."""
 
     def __init__(self, batch: Batch, transform: Callable[[Image.Image], list[Tensor]]) -> None:
         self.arrays = batch.images.permute(0, 2, 3, 1).contiguous().numpy()
@@ -186,9 +186,9 @@ def _lightly_arm(batch: Batch, policy: str, side: int) -> Arm:
         cj_contrast=chosen.contrast,
         cj_sat=chosen.saturation,
         cj_hue=chosen.hue,
-        random_gray_scale=chosen.grey,
+        random_gray_scale=chosen.gray,
         gaussian_blur=chosen.blur,
         sigmas=(chosen.blur_low, chosen.blur_high),
     )
-    loader = DataLoader(_Pictures(batch, transform), len(batch.index), num_workers=2, persistent_workers=True)
+    loader = DataLoader(_Images(batch, transform), len(batch.index), num_workers=2, persistent_workers=True)
     return _arm(partial(list, loader), 1 / EPOCH)

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="show what each question asks, and measure nothing")
     parser.add_argument("--out", default="bench", help="folder for results: one JSON for each question, and bench.md")
-    parser.add_argument("--data", default="", help="folder of pictures to measure on; default: they are made")
+    parser.add_argument("--data", default="", help="folder of images to measure on; default: they are made")
     parser.add_argument("--quick", action="store_true", help="small sizes, two minutes: does it run?")
     parser.add_argument("--rounds", type=int, default=0, help="rounds that count; default: what a question finds right")
 

@@ -14,7 +14,7 @@ from iecl.runs.directory import strict_json
 
 VERBS = {
     "pack": "decode a folder of images once, into one file to train from",
-    "plan": "try a few steps and foretell memory, time and disk of a run",
+    "plan": "try a few steps and predict memory, time and disk of a run",
     "pretrain": "train a backbone on a folder of images",
     "extend": "go on with a run for more epochs, under a schedule planned anew",
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
@@ -27,7 +27,7 @@ VERBS = {
     "replay": "take one training step again and look at every layer",
     "list": "what there is: methods, backbones, datasets, recipes",
     "describe": "show a run, a recipe or a method with its settings",
-    "demo": "two minutes of training on generated pictures, compared with doing nothing",
+    "demo": "two minutes of training on generated images, compared with doing nothing",
     "bench": "measure how fast this machine trains, beside other libraries where they are installed",
 }
 DONE, FAILED, WRONG_USE = 0, 1, 2
@@ -80,7 +80,7 @@ def _dispatch(words: list[str]) -> int:
     from iecl import __version__
 
     parser = Parser(
-        prog="iecl", description="Turn a folder of unlabelled images into a vision backbone, and measure it."
+        prog="iecl", description="Turn a folder of unlabeled images into a vision backbone, and measure it."
     )
     parser.add_argument("--version", action="version", version=f"iecl {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)

@@ -1,4 +1,4 @@
-"""`iecl demo`: does it learn anything? A short run on generated pictures, against a random backbone and raw pixels."""
+"""`iecl demo`: does it learn anything? A short run on generated images, against a random backbone and raw pixels."""
 
 import argparse
 from typing import Any
@@ -9,7 +9,7 @@ from iecl.cli.command import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where to write, and how long."""
     parser.add_argument("--out", default="runs/demo", help="run directory to write")
-    parser.add_argument("--epochs", type=int, default=4, help="passes over 10,000 generated pictures")
+    parser.add_argument("--epochs", type=int, default=4, help="passes over 10,000 generated images")
     parser.add_argument("--seed", type=int, default=0, help="decides every random draw")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
 
@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from iecl.demo import demo
 
     result = demo(args.out, epochs=args.epochs, seed=args.seed, overwrite=args.overwrite, quiet=args.quiet)
-    say(args, "kNN accuracy on 2,000 test pictures of 10 classes (chance is 10 %):")
+    say(args, "kNN accuracy on 2,000 test images of 10 classes (chance is 10 %):")
     for name in ("pretrained", "random", "pixels"):
         share = result[f"knn_{name}"]
         say(args, f"  {name:<11}{100 * share:5.1f} %  {'█' * round(40 * share)}")

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if args.name not in METHODS and (args.backbone or args.image_size):
         raise UserError("a backbone and an image size are for measuring a method", where="iecl describe")
     if args.image_size is not None and args.image_size < LEAST_SIDE:
-        raise UserError(f"pictures of {args.image_size} px are too small to measure with", where="--image-size")
+        raise UserError(f"images of {args.image_size} px are too small to measure with", where="--image-size")
     if RunDirectory(path).holds_run:
         return _describe_run(args, RunDirectory(path))
     recipes = list_recipes()

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("evaluation", help=f"one of: {', '.join(EVALUATIONS)}, {ALL}")
     parser.add_argument("model", nargs="+", help="run directory, file of weights, or random; several are compared")
     parser.add_argument(
-        "--data", help="labelled folder, packed file or data set (VOCdevkit for detection and segmentation)"
+        "--data", help="labeled folder, packed file or dataset (VOCdevkit for detection and segmentation)"
     )
     parser.add_argument("--voc", help="all: VOCdevkit folder, for detection and segmentation too")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="all: these evaluations and no others")
@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", default="", help="what trained such a file, for the table, as in supervised")
     parser.add_argument("--seeds", type=int, help="repetitions with other seeds; default: 1, and 3 for all")
     parser.add_argument("--out", help="file for the result; all: folder for the card")
-    parser.add_argument("--k", type=int, help="knn: neighbours that vote")
+    parser.add_argument("--k", type=int, help="knn: neighbors that vote")
     parser.add_argument("--temperature", type=float, help="knn: how fast a vote falls with distance")
-    parser.add_argument("--epochs", type=int, help="passes over the training pictures, where there is training")
+    parser.add_argument("--epochs", type=int, help="passes over the training images, where there is training")
     parser.add_argument("--seed", type=int, help="where something is random")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any other setting; all: EVALUATION.KEY=VALUE"

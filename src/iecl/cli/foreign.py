@@ -7,7 +7,7 @@ NAMES = ("backbone", "layout", "allow")
 
 
 def add_foreign(parser: argparse.ArgumentParser, *, image_size: bool = False) -> None:
-    """Backbone, layout and exceptions, and the side of a view where pictures are looked at."""
+    """Backbone, layout and exceptions, and the side of a view where images are looked at."""
     parser.add_argument("--backbone", default="", help="what a file from elsewhere, or random, is")
     if image_size:
         parser.add_argument("--image-size", type=int, default=0, help="side of a view for such a backbone")

@@ -9,9 +9,9 @@ from iecl.console import plain_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A model, pictures, and where the report goes."""
+    """A model, images, and where the report goes."""
     parser.add_argument("model", help="run directory, or a file of weights")
-    parser.add_argument("--data", help="folder of images, packed file or data set; default: that of the run")
+    parser.add_argument("--data", help="folder of images, packed file or dataset; default: that of the run")
     parser.add_argument("--images", type=int, default=256, help="how many to look at; default: 256")
     parser.add_argument(
         "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"

@@ -7,7 +7,7 @@ from iecl.cli.command import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A folder, a file, and how large the pictures are kept."""
+    """A folder, a file, and how large the images are kept."""
     parser.add_argument("data", help="folder of images")
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument("--side", type=int, default=0, help="side of a kept image in pixels; default: as for pretrain")

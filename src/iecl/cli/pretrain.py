@@ -90,7 +90,7 @@ def closing(args: argparse.Namespace, made: "Run") -> dict[str, Any]:
         f"verdict: {summary.get('verdict', 'not known')}"
         + (f", online kNN {100 * knn:.1f} %" if knn is not None else ""),
     )
-    labelled = f"next: iecl evaluate knn {made.path}"
-    unlabelled = f"next: iecl embed {made.path} --data FOLDER --out features.npz"
-    say(args, f"run directory: {made.path}", unlabelled if knn is None else labelled)
+    labeled = f"next: iecl evaluate knn {made.path}"
+    unlabeled = f"next: iecl embed {made.path} --data FOLDER --out features.npz"
+    say(args, f"run directory: {made.path}", unlabeled if knn is None else labeled)
     return {"run": str(made.path), "summary": summary}

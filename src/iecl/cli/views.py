@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", type=int, required=True, help="optimizer step, from 1 on")
     parser.add_argument("--index", type=int, help="which image of the data: its views in the epoch of that step")
     parser.add_argument("--row", type=int, help="which of the step's own images")
-    parser.add_argument("--out", required=True, help="picture to write, ending in .png")
+    parser.add_argument("--out", required=True, help="image to write, ending in .png")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

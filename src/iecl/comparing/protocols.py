@@ -26,7 +26,7 @@ def version_of(protocol_id: str) -> str:
 def protocol_hash(protocol_id: str, protocol: Mapping[str, Any]) -> str:
     """Eight hexadecimal digits that change with every part that decides whether numbers may be compared.
 
-    Data are no part of it: the same way of measuring has the same id on any machine and on any pictures.
+    Data are no part of it: the same way of measuring has the same id on any machine and on any images.
 
     >>> protocol_hash("knn/1 k=20", {"k": 20, "seed": 0}) == protocol_hash("knn/1 k=20", {"seed": 1, "k": 20})
     True

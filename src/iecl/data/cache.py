@@ -1,4 +1,4 @@
-"""Where made and fetched data sets are kept, and how files get there whole."""
+"""Where made and fetched datasets are kept, and how files get there whole."""
 
 import os
 import sys

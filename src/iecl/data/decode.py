@@ -1,4 +1,4 @@
-"""A picture file as upright 8-bit RGB on a square canvas; whatever is wrong with the file becomes one short reason.
+"""An image file as upright 8-bit RGB on a square canvas; whatever is wrong with the file becomes one short reason.
 
 Pillow's own limits and switches are global, so they are neither used nor changed: the formats are asked directly, and
 the number of pixels is read from the header and compared before anything is decoded.
@@ -36,7 +36,7 @@ from iecl.data.skipping import reasons_of
 from iecl.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "AVIF")
-Picture = npt.NDArray[np.uint8]
+ImageArray = npt.NDArray[np.uint8]
 _DRAFT = 1.5
 """How many times the canvas a JPEG must at least be decoded to.
 
@@ -47,7 +47,7 @@ canvas itself it would be 38 dB and 97 %.
 _REDUCE = 3
 """How many times the canvas is left when blocks of pixels are averaged first, which saves time and memory."""
 _ORIENTATION = 0x0112
-_UPRIGHT: dict[object, Callable[[Picture], Picture]] = {
+_UPRIGHT: dict[object, Callable[[ImageArray], ImageArray]] = {
     2: lambda canvas: canvas[:, :, ::-1],
     3: lambda canvas: canvas[:, ::-1, ::-1],
     4: lambda canvas: canvas[:, ::-1],
@@ -56,7 +56,7 @@ _UPRIGHT: dict[object, Callable[[Picture], Picture]] = {
     7: lambda canvas: canvas[:, ::-1, ::-1].swapaxes(1, 2),
     8: lambda canvas: canvas[:, :, ::-1].swapaxes(1, 2),
 }
-"""How a stored picture is turned upright, by its EXIF orientation."""
+"""How a stored image is turned upright, by its EXIF orientation."""
 _TURNED = (5, 6, 7, 8)  # height and width are swapped
 # What decoders raise on garbage: nearly anything. A name that does not exist would be our mistake, and is not caught.
 _GARBAGE = (
@@ -77,7 +77,7 @@ _GARBAGE = (
 
 
 class Unreadable(Exception):  # noqa: N818 - it is an answer about a file, caught row by row
-    """A file that is no usable picture; the message is the reason in a few words."""
+    """A file that is no usable image; the message is the reason in a few words."""
 
 
 class Unopened(Unreadable):
@@ -85,40 +85,40 @@ class Unopened(Unreadable):
 
 
 def nothing_readable(name: str, reasons: Counter[str]) -> UserError:
-    """The error for data without one good picture.
+    """The error for data without one good image.
 
     >>> print(nothing_readable("cats", Counter({"truncated": 2, "empty file": 1})))
-    none of the 3 pictures in cats can be read: 2 truncated, 1 empty file (--data)
+    none of the 3 images in cats can be read: 2 truncated, 1 empty file (--data)
     """
     counts = reasons_of(reasons)
-    return UserError(f"none of the {reasons.total():,} pictures in {name} can be read: {counts}", where="--data")
+    return UserError(f"none of the {reasons.total():,} images in {name} can be read: {counts}", where="--data")
 
 
 def decode(
-    path: bytes | str | os.PathLike[str], side: int, max_pixels: int, canvas: Picture | None = None
-) -> tuple[Picture, tuple[int, int]]:
-    """The first frame of a picture as (3, side, side), and the (height, width) that it had.
+    path: bytes | str | os.PathLike[str], side: int, max_pixels: int, canvas: ImageArray | None = None
+) -> tuple[ImageArray, tuple[int, int]]:
+    """The first frame of an image as (3, side, side), and the (height, width) that it had.
 
-    The aspect ratio is not kept on the canvas; height and width are those of the upright picture, so that a crop of any
+    The aspect ratio is not kept on the canvas; height and width are those of the upright image, so that a crop of any
     aspect can still be drawn.
 
     Args:
         path: the file.
         side: height and width of the canvas.
-        max_pixels: a picture with more of them is not decoded.
-        canvas: where the picture goes; new memory is taken without it.
+        max_pixels: an image with more of them is not decoded.
+        canvas: where the image goes; new memory is taken without it.
 
     Raises:
-        Unreadable: the file is missing, damaged, no picture, or has more than `max_pixels` pixels.
+        Unreadable: the file is missing, damaged, no image, or has more than `max_pixels` pixels.
     """
     content = _content(path, max_pixels)
     with _reasons():
-        picture = _opened(content, max_pixels)
-        width, height = picture.size
-        pixels = _usual_jpeg(picture, content, side)
+        image = _opened(content, max_pixels)
+        width, height = image.size
+        pixels = _usual_jpeg(image, content, side)
         if pixels is None:
-            pixels = _by_pillow(picture, content, side)
-        orientation = _orientation(picture)
+            pixels = _by_pillow(image, content, side)
+        orientation = _orientation(image)
         canvas = np.empty((3, side, side), np.uint8) if canvas is None else canvas
         _squeeze(pixels, canvas)
         if orientation in _UPRIGHT:
@@ -127,39 +127,39 @@ def decode(
         return canvas, size
 
 
-def _usual_jpeg(picture: Image.Image, content: io.BytesIO, side: int) -> Picture | None:
+def _usual_jpeg(image: Image.Image, content: io.BytesIO, side: int) -> ImageArray | None:
     """A JPEG as (height, width, 4), halved as often as leaves enough; None: it is none of the usual kind.
 
     The library inside Pillow, asked directly: the same pixels without copies between, in a seventh less of the time.
     """
-    if not isinstance(picture, JpegImagePlugin.JpegImageFile) or picture.mode != "RGB":
+    if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.mode != "RGB":
         return None
-    room = min(picture.size) // int(_DRAFT * side)
+    room = min(image.size) // int(_DRAFT * side)
     halved = next(factor for factor in (8, 4, 2, 1) if factor <= max(1, room))
-    width, height = (-(-length // halved) for length in picture.size)
+    width, height = (-(-length // halved) for length in image.size)
     if max(width, height) >= 2 * _REDUCE * side:
         return None
     try:
-        found: Picture = simplejpeg.decode_jpeg(content.getbuffer(), "RGBX", min_height=height, min_width=width)
+        found: ImageArray = simplejpeg.decode_jpeg(content.getbuffer(), "RGBX", min_height=height, min_width=width)
     except ValueError:  # damage, which Pillow has words for, or what is only unusual
         return None
     return found
 
 
-def _by_pillow(picture: Image.Image, content: io.BytesIO, side: int) -> Picture:
-    """Any picture as (height, width, 4), shrunk by whole pixels where it is very large."""
-    if isinstance(picture, JpegImagePlugin.JpegImageFile):
-        picture.draft(None, (int(_DRAFT * side), int(_DRAFT * side)))
-        picture.decodermaxblock = content.getbuffer().nbytes  # all at once: what is left of a piece is copied
-    picture.load()
-    picture = _rgb(picture)
-    wide, high = (max(1, length // (_REDUCE * side)) for length in picture.size)
+def _by_pillow(image: Image.Image, content: io.BytesIO, side: int) -> ImageArray:
+    """Any image as (height, width, 4), shrunk by whole pixels where it is very large."""
+    if isinstance(image, JpegImagePlugin.JpegImageFile):
+        image.draft(None, (int(_DRAFT * side), int(_DRAFT * side)))
+        image.decodermaxblock = content.getbuffer().nbytes  # all at once: what is left of a piece is copied
+    image.load()
+    image = _rgb(image)
+    wide, high = (max(1, length // (_REDUCE * side)) for length in image.size)
     if wide > 1 or high > 1:
-        picture = picture.reduce((wide, high))
-    return np.frombuffer(picture.tobytes("raw", "RGBX"), np.uint8).reshape(picture.height, picture.width, 4)
+        image = image.reduce((wide, high))
+    return np.frombuffer(image.tobytes("raw", "RGBX"), np.uint8).reshape(image.height, image.width, 4)
 
 
-def _squeeze(pixels: Picture, canvas: Picture) -> None:
+def _squeeze(pixels: ImageArray, canvas: ImageArray) -> None:
     """Bring pixels of four bytes to a canvas of (3, side, side), by a bicubic filter that averages what it shrinks.
 
     It is Pillow's filter to within two levels, but torch has it in vector instructions, which like four bytes best, and
@@ -179,34 +179,34 @@ def _squeeze(pixels: Picture, canvas: Picture) -> None:
         np.copyto(plane, whole >> (8 * number) if number else whole, casting="unsafe")
 
 
-def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int) -> Picture:
-    """The first frame of a picture as (3, height, width), pixels as they are stored: EXIF does not turn it.
+def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int) -> ImageArray:
+    """The first frame of an image as (3, height, width), pixels as they are stored: EXIF does not turn it.
 
-    For pictures with boxes or masks, which were drawn on the stored pixels.
+    For images with boxes or masks, which were drawn on the stored pixels.
 
     Raises:
         Unreadable: as for `decode`.
     """
     content = _content(path, max_pixels)
     with _reasons():
-        picture = _opened(content, max_pixels)
-        picture.load()
-        return np.ascontiguousarray(np.asarray(_rgb(picture)).transpose(2, 0, 1))
+        image = _opened(content, max_pixels)
+        image.load()
+        return np.ascontiguousarray(np.asarray(_rgb(image)).transpose(2, 0, 1))
 
 
-def decode_numbers(path: bytes | str | os.PathLike[str], max_pixels: int) -> Picture:
+def decode_numbers(path: bytes | str | os.PathLike[str], max_pixels: int) -> ImageArray:
     """A mask as (height, width): the stored number of each pixel, which is an index where there is a palette.
 
     Raises:
-        Unreadable: as for `decode`, or the pixels are colours.
+        Unreadable: as for `decode`, or the pixels are colors.
     """
     content = _content(path, max_pixels)
     with _reasons():
-        picture = _opened(content, max_pixels)
-        picture.load()
-        if picture.mode not in ("P", "L"):
-            raise Unreadable(f"its pixels are not numbers of 8 bits: mode {picture.mode}")
-        return np.array(picture)
+        image = _opened(content, max_pixels)
+        image.load()
+        if image.mode not in ("P", "L"):
+            raise Unreadable(f"its pixels are not numbers of 8 bits: mode {image.mode}")
+        return np.array(image)
 
 
 def header_size(path: bytes | str | os.PathLike[str], max_pixels: int) -> tuple[int, int]:
@@ -224,7 +224,7 @@ def header_size(path: bytes | str | os.PathLike[str], max_pixels: int) -> tuple[
 def _content(path: bytes | str | os.PathLike[str], max_pixels: int) -> io.BytesIO:
     """The bytes of a file. Decoders read from memory: a false length in the file then cannot claim any."""
     try:
-        # Without O_NONBLOCK a pipe that took a picture's place would wait for ever.
+        # Without O_NONBLOCK a pipe that took an image's place would wait for ever.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - no Path can be made of bytes
             status = os.fstat(file.fileno())
@@ -243,19 +243,19 @@ def _content(path: bytes | str | os.PathLike[str], max_pixels: int) -> io.BytesI
 
 
 def _opened(content: io.BytesIO, max_pixels: int) -> ImageFile.ImageFile:
-    """The picture with its header read; the content decides on the format, not the file's name."""
+    """The image with its header read; the content decides on the format, not the file's name."""
     prefix = content.read(16)
     for name in FORMATS:
         factory, accept = Image.OPEN[name]
         if accept is not None and accept(prefix) is True:  # a text instead of True: a decoder that is not installed
             content.seek(0)
-            picture = factory(content, "")
-            width, height = picture.size
+            image = factory(content, "")
+            width, height = image.size
             if width * height > max_pixels:
                 raise Unreadable(f"too large: {width}x{height}")
             if width * height == 0:
                 raise Unreadable("no pixels")
-            return picture
+            return image
     raise Unreadable("not an image")
 
 
@@ -275,29 +275,29 @@ def _reasons() -> Iterator[None]:
             raise Unreadable("truncated" if is_cut else "damaged") from problem
 
 
-def _orientation(picture: Image.Image) -> object:
-    """The EXIF orientation; a picture is good even if its EXIF block is not."""
+def _orientation(image: Image.Image) -> object:
+    """The EXIF orientation; an image is good even if its EXIF block is not."""
     try:
-        return picture.getexif().get(_ORIENTATION, 1)
+        return image.getexif().get(_ORIENTATION, 1)
     except _GARBAGE:
         return 1
 
 
-def _rgb(picture: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image) -> Image.Image:
     """Eight bits of red, green and blue; what is transparent becomes white."""
-    if picture.mode == "RGB" and not picture.has_transparency_data:
-        return picture  # to convert it would be to copy it
-    if picture.mode.startswith(("I", "F")):
-        return Image.fromarray(_eight_bit(np.asarray(picture))).convert("RGB")
-    if picture.has_transparency_data:
-        solid = picture.convert("RGBA")
+    if image.mode == "RGB" and not image.has_transparency_data:
+        return image  # to convert it would be to copy it
+    if image.mode.startswith(("I", "F")):
+        return Image.fromarray(_eight_bit(np.asarray(image))).convert("RGB")
+    if image.has_transparency_data:
+        solid = image.convert("RGBA")
         white = Image.new("RGBA", solid.size, "white")
         return Image.alpha_composite(white, solid).convert("RGB")
-    return picture.convert("RGB")
+    return image.convert("RGB")
 
 
-def _eight_bit(values: npt.NDArray[np.generic]) -> Picture:
-    """Grey values of more than eight bits on the scale 0 to 255, without clipping.
+def _eight_bit(values: npt.NDArray[np.generic]) -> ImageArray:
+    """Gray values of more than eight bits on the scale 0 to 255, without clipping.
 
     16-bit values keep their scale. 32-bit and floating-point files do not say theirs: it is the smallest usual one that
     holds all values (1 for fractions, 255, 65535), else the range from the lowest to the highest value.
@@ -307,14 +307,14 @@ def _eight_bit(values: npt.NDArray[np.generic]) -> Picture:
     >>> _eight_bit(np.array([0, 0.5, 1], np.float32)).tolist(), _eight_bit(np.array([-3, 0, 3])).tolist()
     ([0, 128, 255], [0, 128, 255])
     """
-    grey = values.astype(np.float32)
-    finite = grey[np.isfinite(grey)]
+    gray = values.astype(np.float32)
+    finite = gray[np.isfinite(gray)]
     if not finite.size:
         raise ValueError("no finite value")
     low, high = float(finite.min()), float(finite.max())
     usual = (65535,) if values.dtype.itemsize == 2 else (255, 65535) if values.dtype.kind in "iu" else (1, 255, 65535)
     scale = next((top for top in usual if low >= 0 and high <= top), None)
     start, span = (0.0, float(scale)) if scale else (low, (high - low) or 1.0)
-    filled = np.nan_to_num(grey, nan=start, posinf=high, neginf=low)
-    made: Picture = np.rint((filled - start) * (255 / span)).astype(np.uint8)
+    filled = np.nan_to_num(gray, nan=start, posinf=high, neginf=low)
+    made: ImageArray = np.rint((filled - start) * (255 / span)).astype(np.uint8)
     return made

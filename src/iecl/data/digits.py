@@ -15,9 +15,9 @@ _SEED = 2024
 
 
 def open_digits(settings: DataSettings, split: str) -> ArraySource:
-    """The digits as a source: 16 x 16 pixels, grey in three channels."""
+    """The digits as a source: 16 x 16 pixels, gray in three channels."""
     check_split("digits", split)
-    from sklearn.datasets import load_digits  # half a second that other data sets need not wait for
+    from sklearn.datasets import load_digits  # half a second that other datasets need not wait for
 
     scans, labels = load_digits(return_X_y=True)
     labels = labels.astype(np.int64)
@@ -37,7 +37,7 @@ def enlarged(scans: Float64[Tensor, "n 8 8"]) -> UInt8[Tensor, "n 3 16 16"]:
 
 
 def is_test(labels: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Mark a fixed random fifth, of each class the same share to within one picture."""
+    """Mark a fixed random fifth, of each class the same share to within one image."""
     shuffled = counter.permutation(counter.key(_SEED, "digits split"), len(labels)).numpy()
     by_class = shuffled[labels[shuffled].argsort(kind="stable")]
     chosen = np.zeros(len(labels), bool)

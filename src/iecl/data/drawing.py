@@ -1,4 +1,4 @@
-"""Outlines, textures, noise and colours of the drawn data set: functions of coordinates, whole batches at a time.
+"""Outlines, textures, noise and colors of the drawn dataset: functions of coordinates, whole batches at a time.
 
 Everything is float64. Processors and libraries disagree in the last bits of a sine; rounded to 8-bit pixels from here,
 those bits are lost.
@@ -20,7 +20,7 @@ _LUMINANCE = (0.299, 0.587, 0.114)
 
 
 def wide(values: Column) -> Float64[Tensor, "n 1 1"]:
-    """One number for each picture, to be combined with planes."""
+    """One number for each image, to be combined with planes."""
     return values[:, None, None]
 
 
@@ -98,7 +98,7 @@ def texture(kind: str, a: Plane, b: Plane, grain: Plane) -> Plane:
 def noise(key: int, positions: Tensor, grids: Sequence[int]) -> Plane:
     """Smooth noise of mean 0: one random grid for each size, all brought to 32 x 32 and added.
 
-    Grids of 2, 4, 8, 16 and 32 cells, each with the same share, have the 1/f spectrum of natural pictures.
+    Grids of 2, 4, 8, 16 and 32 cells, each with the same share, have the 1/f spectrum of natural images.
     """
     cells = [grid * grid for grid in grids]
     draws = counter.uniform(key, positions, sum(cells)).double() - 0.5
@@ -116,11 +116,11 @@ def _blend(grid: int) -> Float64[Tensor, "pixels grid"]:
     return (1 - distance.abs()).clamp(min=0)
 
 
-def colour(luminance: Column, chroma: Column | float, hue: Column) -> Float64[Tensor, "n 3 1 1"]:
+def color(luminance: Column, chroma: Column | float, hue: Column) -> Float64[Tensor, "n 3 1 1"]:
     """Red, green and blue for a luminance and a hue in turns; a hue alone never changes the luminance.
 
     >>> half = torch.tensor([0.5], dtype=torch.float64)
-    >>> [round(channel, 3) for channel in colour(half, 0.2, 0 * half).flatten().tolist()]     # a red
+    >>> [round(channel, 3) for channel in color(half, 0.2, 0 * half).flatten().tolist()]     # a red
     [0.71, 0.41, 0.41]
     """
     thirds = torch.tensor([0, 1 / 3, 2 / 3], dtype=torch.float64)

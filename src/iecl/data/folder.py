@@ -1,4 +1,4 @@
-"""A folder of picture files, decoded on each reading or once for all."""
+"""A folder of image files, decoded on each reading or once for all."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from iecl.data.batch import Pixels
-from iecl.data.decode import Picture, Unopened, Unreadable, decode
+from iecl.data.decode import ImageArray, Unopened, Unreadable, decode
 from iecl.data.listing import Listing, printable
 from iecl.data.loader import in_order
 from iecl.data.source import ArraySource, Numbers, Progress
@@ -36,8 +36,8 @@ class FolderSource:
             listing: the files.
             labels: the class number of each, or -1.
             classes: names of the classes.
-            side: height and width of the canvas that every picture is brought to.
-            max_pixels: a picture with more pixels is bad.
+            side: height and width of the canvas that every image is brought to.
+            max_pixels: an image with more pixels is bad.
         """
         self.name = listing.root_name
         self.listing, self.labels, self.classes = listing, labels, classes
@@ -50,7 +50,7 @@ class FolderSource:
         """Decode these files; one that cannot be decoded gives a black row and a line in `bad`."""
         return self.read_into(np.empty((len(index), 3, self.side, self.side), np.uint8), index)
 
-    def read_into(self, images: Picture, index: Numbers) -> Pixels:
+    def read_into(self, images: ImageArray, index: Numbers) -> Pixels:
         """Decode these files into memory that is there already.
 
         Raises:
@@ -66,7 +66,7 @@ class FolderSource:
                 bad.append((row, str(problem)))
         return Pixels(torch.from_numpy(images), torch.from_numpy(sizes), tuple(bad))
 
-    def _decode(self, path: bytes, canvas: Picture) -> tuple[int, int]:
+    def _decode(self, path: bytes, canvas: ImageArray) -> tuple[int, int]:
         try:
             return decode(path, self.side, self.max_pixels, canvas)[1]
         except Unopened:  # the file's fault only if the folder is there, and then still
@@ -122,7 +122,7 @@ def resident(
     """Decode all files once and keep the good ones in memory.
 
     Returns:
-        The pictures, and (path, reason) of each file that was left out.
+        The images, and (path, reason) of each file that was left out.
 
     Raises:
         UserError: there is no good one.
@@ -158,7 +158,7 @@ def decode_all(
 
 
 def kept(source: FolderSource, images: UInt8[Tensor, "n 3 side side"], decoded: Decoded) -> ArraySource:
-    """The good files of a folder as pictures in memory."""
+    """The good files of a folder as images in memory."""
     index = decoded.index
     return ArraySource(
         source.name,

@@ -1,4 +1,4 @@
-"""ImageNet and its subset of 100 classes: folders `train/<wnid>` and `val/<wnid>` of picture files.
+"""ImageNet and its subset of 100 classes: folders `train/<wnid>` and `val/<wnid>` of image files.
 
 Archives as distributed are unpacked by torchvision first. Once the folders are there nothing else is asked for.
 """

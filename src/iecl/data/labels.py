@@ -1,4 +1,4 @@
-"""Classes from folders: the first folder of a picture's path below its split is its class."""
+"""Classes from folders: the first folder of an image's path below its split is its class."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,12 +8,12 @@ from iecl.errors import UserError
 
 
 def class_folders(listing: Listing, labels: str) -> tuple[bytes, ...]:
-    """The names of the classes in byte order, empty when the pictures are taken as unlabelled.
+    """The names of the classes in byte order, empty when the images are taken as unlabeled.
 
     Args:
-        listing: pictures to look at; the split that is trained on decides for all splits.
-        labels: `none`; `folders`; or `auto`: folders are classes if every picture lies in one, there are at least two,
-            and they hold two pictures or more on average.
+        listing: images to look at; the split that is trained on decides for all splits.
+        labels: `none`; `folders`; or `auto`: folders are classes if every image lies in one, there are at least two,
+            and they hold two images or more on average.
     """
     if labels == "none":
         return ()
@@ -29,7 +29,7 @@ def class_folders(listing: Listing, labels: str) -> tuple[bytes, ...]:
 
 
 def numbered(listing: Listing, classes: tuple[bytes, ...]) -> npt.NDArray[np.int64]:
-    """The class number of every picture, -1 for one that lies in no folder or when there are no classes.
+    """The class number of every image, -1 for one that lies in no folder or when there are no classes.
 
     Raises:
         UserError: a folder is not among the classes; it would silently count as always wrong.
@@ -47,7 +47,7 @@ def numbered(listing: Listing, classes: tuple[bytes, ...]) -> npt.NDArray[np.int
     if strange:
         names = ", ".join(map(printable, strange[:3])) + (", ..." if len(strange) > 3 else "")
         raise UserError(
-            f"{listing.root_name} has {len(strange)} class folder(s) that the training pictures lack: {names}",
+            f"{listing.root_name} has {len(strange)} class folder(s) that the training images lack: {names}",
             where="data.labels",
             do="name the folders alike, or set data.labels to none",
         )

@@ -1,4 +1,4 @@
-"""Which pictures a folder holds: one quick walk, kept as one buffer of bytes.
+"""Which images a folder holds: one quick walk, kept as one buffer of bytes.
 
 Names are bytes throughout, since a file's name need not be text in any encoding. A million paths are one buffer and one
 array of offsets: worker processes share it, where a list of strings would be copied into each of them. While it is made
@@ -25,7 +25,7 @@ EXTENSIONS = frozenset(
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 _CHUNK = 4096
 _Failures = Sequence[tuple[str, str]]
-_TRY_ANOTHER = "give the folder that holds the pictures"
+_TRY_ANOTHER = "give the folder that holds the images"
 
 
 def printable(name: bytes) -> str:
@@ -39,7 +39,7 @@ def printable(name: bytes) -> str:
 
 @dataclass(frozen=True)
 class Listing:
-    """The pictures below a folder, in byte order of their paths."""
+    """The images below a folder, in byte order of their paths."""
 
     root: bytes
     names: bytes | bytearray | memoryview
@@ -55,7 +55,7 @@ class Listing:
         return len(self.ends)
 
     def relative(self, index: int) -> bytes:
-        """The path of a picture below the root."""
+        """The path of an image below the root."""
         start = self.ends[index - 1] if index else 0
         return bytes(self.names[start : self.ends[index]])
 
@@ -73,7 +73,7 @@ class Listing:
         return printable(self.path(index))
 
     def select(self, index: npt.NDArray[np.int64]) -> "Listing":
-        """A listing of some of the pictures, in the order given."""
+        """A listing of some of the images, in the order given."""
         starts = np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])[index]
         lengths = self.ends[index] - starts
         ends = lengths.cumsum()
@@ -87,9 +87,9 @@ class Listing:
         return Listing(self.root, names, ends, self.others, self.unreadable)
 
     def first_folders(self) -> Iterator[tuple[bytes, int, int]]:
-        """(name, first picture, one past the last) of every folder right below the root; the order must be by bytes.
+        """(name, first image, one past the last) of every folder right below the root; the order must be by bytes.
 
-        Pictures that lie in no folder come one by one, with an empty name.
+        Images that lie in no folder come one by one, with an empty name.
         """
         start = 0
         while start < len(self):
@@ -103,13 +103,13 @@ class Listing:
 
 
 def list_images(folder: Path) -> Listing:
-    """Every picture below a folder, in all depths.
+    """Every image below a folder, in all depths.
 
-    Pictures are regular files with a known extension; links are followed, no folder is walked twice, and hidden names
+    Images are regular files with a known extension; links are followed, no folder is walked twice, and hidden names
     and `__MACOSX` are passed over.
 
     Raises:
-        UserError: the folder is missing, is a file, cannot be read, or holds no picture.
+        UserError: the folder is missing, is a file, cannot be read, or holds no image.
     """
     root = os.fsencode(folder)
     shown = printable(root)
@@ -122,12 +122,12 @@ def list_images(folder: Path) -> Listing:
     if walk.failure:
         raise UserError(f"cannot list {shown}: {_reason(walk.failure)}", where="--data", do=_TRY_ANOTHER)
     if not len(ends):
-        raise UserError(f"there is no picture in {shown}: {_found(walk)}", where="--data", do=_TRY_ANOTHER)
+        raise UserError(f"there is no image in {shown}: {_found(walk)}", where="--data", do=_TRY_ANOTHER)
     return Listing(root, names, ends, walk.others, tuple(walk.unreadable))
 
 
 def _found(walk: "_Walk") -> str:
-    """What a folder without pictures holds instead, as in `14 files: 12 .txt, 2 .pdf`."""
+    """What a folder without images holds instead, as in `14 files: 12 .txt, 2 .pdf`."""
     total = walk.others.total()
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(walk.others.items(), key=lambda k: (-k[1], k[0]))[:5])
     files = f"{total} file{'s' if total != 1 else ''}: {kinds}" if total else "it is empty"
@@ -137,14 +137,14 @@ def _found(walk: "_Walk") -> str:
 
 @dataclass
 class _Segment:
-    """Pictures that follow each other in byte order."""
+    """Images that follow each other in byte order."""
 
     first: bytes
     names: bytearray = field(default_factory=bytearray)
     ends: "array[int]" = field(default_factory=lambda: array("q"))
 
     def add(self, prefix: bytes, names: list[bytes]) -> None:
-        """Append the pictures of one folder."""
+        """Append the images of one folder."""
         lengths = np.fromiter(map(len, names), np.int64, len(names)) + len(prefix)
         self.ends.frombytes((len(self.names) + lengths.cumsum()).tobytes())
         self.names += prefix + prefix.join(names)
@@ -177,7 +177,7 @@ _Run = tuple[bytes, list[bytes]]
 
 
 class _Walk:
-    """Iterates over the pictures below a folder, and notes what else it meets.
+    """Iterates over the images below a folder, and notes what else it meets.
 
     They come in runs, in byte order; None stands where the order is cut: where a link to a folder would have its place,
     and before what the links lead to. Links come last, so that a folder that is there in person is listed under its own
@@ -191,7 +191,7 @@ class _Walk:
         self.failure: OSError | None = None
         """Why the folder itself could not be listed."""
         self._links: list[bytes] = []
-        self._is_picture: dict[bytes, bool] = {}
+        self._is_image: dict[bytes, bool] = {}
         """By extension, as it is written."""
 
     def __iter__(self) -> Iterator[_Run | None]:
@@ -208,7 +208,7 @@ class _Walk:
             yield None
 
     def _listed(self, prefix: bytes, seen: set[tuple[int, int]]) -> list[_Run | bytes | None]:
-        """What one folder holds, in byte order: runs of pictures, folders as the prefix of their paths, and cuts."""
+        """What one folder holds, in byte order: runs of images, folders as the prefix of their paths, and cuts."""
         here = os.path.join(self.root, prefix.removesuffix(b"/"))  # noqa: PTH118 - bytes
         try:
             status = os.stat(here)  # noqa: PTH116 - bytes
@@ -216,7 +216,7 @@ class _Walk:
                 return []
             seen.add((status.st_dev, status.st_ino))
             with os.scandir(here) as entries:
-                pictures, folders = self._sorted_out(entries, here)
+                images, folders = self._sorted_out(entries, here)
         except OSError as problem:
             if not prefix:
                 self.failure = problem
@@ -224,10 +224,10 @@ class _Walk:
                 self.unreadable.append((printable(here), _reason(problem)))
             return []
         if not folders:
-            return [(prefix, sorted(pictures))] if pictures else []
+            return [(prefix, sorted(images))] if images else []
         found: list[_Run | bytes | None] = []
         run: list[bytes] = []
-        for name in sorted([*pictures, *folders]):
+        for name in sorted([*images, *folders]):
             if not name.endswith(b"/"):
                 run.append(name)
                 continue
@@ -242,39 +242,39 @@ class _Walk:
         return [*found, (prefix, run)] if run else found
 
     def _sorted_out(self, entries: Iterable[os.DirEntry[bytes]], here: bytes) -> tuple[list[bytes], dict[bytes, bool]]:
-        """The names of pictures, and those of folders with a slash and whether they are links; the rest is counted."""
-        pictures: list[bytes] = []
+        """The names of images, and those of folders with a slash and whether they are links; the rest is counted."""
+        images: list[bytes] = []
         folders: dict[bytes, bool] = {}
-        is_picture = self._is_picture
+        is_image = self._is_image
         for entry in entries:
             name = entry.name
             # What nearly all entries are goes first: this is most of the time that a million files take.
             extension = name[name.rfind(b".") :]
-            if is_picture.get(extension) and not name.startswith(b".") and entry.is_file(follow_symlinks=False):
-                pictures.append(name)
+            if is_image.get(extension) and not name.startswith(b".") and entry.is_file(follow_symlinks=False):
+                images.append(name)
             elif name.startswith(b"."):
                 self.others["hidden"] += 1
             elif name == b"__MACOSX":
                 continue
-            elif (kind := self._kind(entry)) == "picture":
-                pictures.append(name)
+            elif (kind := self._kind(entry)) == "image":
+                images.append(name)
             elif kind in ("folder", "link to a folder"):
                 folders[name + b"/"] = kind != "folder"
             else:
                 self.others[kind] += 1
-                if kind == BROKEN_LINK and is_picture[_extension(name)]:
+                if kind == BROKEN_LINK and is_image[_extension(name)]:
                     self.unreadable.append((printable(os.path.join(here, name)), kind))  # noqa: PTH118 - bytes
-        return pictures, folders
+        return images, folders
 
     def _kind(self, entry: os.DirEntry[bytes]) -> str:
-        """What an entry is: `picture`, `folder`, `link to a folder`, or a word for the count of others."""
+        """What an entry is: `image`, `folder`, `link to a folder`, or a word for the count of others."""
         extension = _extension(entry.name)
-        if extension not in self._is_picture:
-            self._is_picture[extension] = extension.lower() in EXTENSIONS
+        if extension not in self._is_image:
+            self._is_image[extension] = extension.lower() in EXTENSIONS
         try:
             if entry.is_file():  # the answer comes with the listing; only a link costs a call
-                if self._is_picture[extension]:
-                    return "picture"
+                if self._is_image[extension]:
+                    return "image"
                 return printable(extension.lower()) if extension else "without extension"
             if entry.is_dir():
                 return "link to a folder" if entry.is_symlink() else "folder"
@@ -295,9 +295,9 @@ def _reason(problem: OSError) -> str:
 
 
 def splits(folder: Path) -> dict[str, Path]:
-    """The parts of a data set: `train` and `test` where there are such sub-folders, else one part `all`.
+    """The parts of a dataset: `train` and `test` where there are such sub-folders, else one part `all`.
 
-    The test part is the first of `test`, `val`, `valid` and `validation` that holds pictures; one that is laid out as
+    The test part is the first of `test`, `val`, `valid` and `validation` that holds images; one that is laid out as
     `train` is (class folders or none) goes before one that is not, since ImageNet's `test` has no classes and its `val`
     has. Capitals do not matter.
     """
@@ -306,14 +306,14 @@ def splits(folder: Path) -> dict[str, Path]:
         for entry in sorted(folder.iterdir(), reverse=True):  # reversed: of `Train` and `train` the first stays
             if entry.is_dir():
                 found[entry.name.lower()] = entry
-    candidates = [found[name] for name in TEST_FOLDERS if name in found and _holds_pictures(found[name])]
-    if "train" not in found or not candidates or not _holds_pictures(found["train"]):
+    candidates = [found[name] for name in TEST_FOLDERS if name in found and _holds_images(found[name])]
+    if "train" not in found or not candidates or not _holds_images(found["train"]):
         return {"all": folder}
     nested = _has_folders(found["train"])
     return {"train": found["train"], "test": max(candidates, key=lambda part: _has_folders(part) == nested)}
 
 
-def _holds_pictures(folder: Path) -> bool:
+def _holds_images(folder: Path) -> bool:
     return any(run is not None for run in _Walk(os.fsencode(folder)))
 
 

@@ -34,7 +34,7 @@ _AHEAD = 2
 """Batches that each worker works on in advance, or that a source in this process is told of."""
 _PARENTS = (signal.SIGINT, signal.SIGTERM)
 """Signals that reach every process of a terminal or a job; the parent alone decides what to do."""
-_DRAWS = 32  # a neighbour would do, but bad files come in runs: whole folders that were not copied
+_DRAWS = 32  # a neighbor would do, but bad files come in runs: whole folders that were not copied
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class _Pool:
         name = signal.Signals(-codes[0]).name if codes and codes[0] < 0 else ""
         ended = f"was ended by {name}" if name else f"ended with exit code {codes[0]}" if codes else "died"
         return TrainingError(
-            f"a process that decodes pictures {ended}",
+            f"a process that decodes images {ended}",
             where=where,
             do="most often the memory ran out: lower data.num_workers or training.batch_size"
             if name in ("SIGKILL", "SIGBUS")
@@ -285,23 +285,23 @@ class Loader:
         """Plan the epochs.
 
         Args:
-            source: pictures to draw from.
+            source: images to draw from.
             batch: rows in each step on each process.
             seed: decides on the order, and on what replaces bad files.
             rank: number of this process.
             world: number of processes.
-            workers: processes that decode; none are used for pictures that are in memory.
+            workers: processes that decode; none are used for images that are in memory.
             on_bad: is told each file that cannot be read, once; without it, the log is.
 
         Raises:
-            UserError: there are fewer pictures than one step needs.
+            UserError: there are fewer images than one step needs.
         """
         self.source, self.batch, self.seed, self.rank, self.world = source, batch, seed, rank, world
         self.steps = len(source) // (batch * world)
         """Steps in an epoch; the rows that do not fill one more are left out, other ones in each epoch."""
         if not self.steps:
             raise UserError(
-                f"{source.name} has {len(source)} pictures, fewer than the {batch * world} of one step",
+                f"{source.name} has {len(source)} images, fewer than the {batch * world} of one step",
                 where="training.batch_size",
                 do=f"lower it to {len(source)} or less" if world == 1 else "lower it, or use fewer processes",
             )

@@ -1,4 +1,4 @@
-"""Data sets that have a name: what is known about each, and where its reader lives. Imports nothing heavy."""
+"""Datasets that have a name: what is known about each, and where its reader lives. Imports nothing heavy."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ DATASETS: dict[str, Entry] = {
     "digits": Entry("iecl.data.digits:open_digits", "1,797 scanned digits that come with scikit-learn, 16 px"),
     "cifar10": Entry("iecl.data.torchvision_sets:open_cifar10", "60,000 photographs of 10 kinds, 32 px"),
     "cifar100": Entry("iecl.data.torchvision_sets:open_cifar100", "60,000 photographs of 100 kinds, 32 px"),
-    "stl10": Entry("iecl.data.torchvision_sets:open_stl10", "13,000 labelled and 100,000 other photographs, 96 px"),
+    "stl10": Entry("iecl.data.torchvision_sets:open_stl10", "13,000 labeled and 100,000 other photographs, 96 px"),
     "imagenet": Entry("iecl.data.imagenet:open_imagenet", "ILSVRC 2012: 1.28 million photographs of 1,000 kinds"),
     "imagenet100": Entry("iecl.data.imagenet:open_imagenet100", "100 of ImageNet's kinds, as chosen for CMC"),
 }
@@ -24,7 +24,7 @@ class Facts:
     image_size: int
     """Side of a view in pixels."""
     decode_size: int
-    """Side at which pictures are kept: larger than a view where the originals are, to leave room for crops."""
+    """Side at which images are kept: larger than a view where the originals are, to leave room for crops."""
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     classes: int
@@ -53,8 +53,8 @@ FACTS: dict[str, Facts] = {
     ),
     "stl10": Facts(
         96, 96, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713), 10, 5_000, 8_000,
-        "Coates, Ng and Lee 2011; 100,000 more pictures have no label",
-        splits=("train", "test", "pretrain", "unlabelled"),
+        "Coates, Ng and Lee 2011; 100,000 more images have no label",
+        splits=("train", "test", "pretrain", "unlabeled"),
     ),
     "imagenet": Facts(
         224, 375, _IMAGENET_MEAN, _IMAGENET_STD, 1_000, 1_281_167, 50_000, "Russakovsky et al. 2015; test is `val`"
@@ -67,7 +67,7 @@ FACTS: dict[str, Facts] = {
 
 
 def check_split(name: str, split: str) -> None:
-    """Refuse a split that a data set does not have.
+    """Refuse a split that a dataset does not have.
 
     Raises:
         UserError: there is no such split.

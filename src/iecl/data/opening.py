@@ -1,4 +1,4 @@
-"""From the settings to a source of pictures."""
+"""From the settings to a source of images."""
 
 from collections import Counter
 from pathlib import Path
@@ -31,11 +31,11 @@ def open_source(
     is_shared: bool = False,
     listed: str = "",
 ) -> Source:
-    """The pictures of one split of a folder, a packed file or a named data set.
+    """The images of one split of a folder, a packed file or a named dataset.
 
     A folder without `train` and `test` inside is all there is to train on. To measure on it nevertheless, `test` is a
     fixed fifth of it (of each class, where there are classes), and `train-part` the other four fifths; with splits of
-    its own `train-part` is the same as `train`. `pretrain` is `train`, with pictures without labels where a named data
+    its own `train-part` is the same as `train`. `pretrain` is `train`, with images without labels where a named data
     set has some.
 
     Args:
@@ -63,7 +63,7 @@ def open_source(
 
 
 def list_source(settings: DataSettings, split: str, on_bad: OnBad) -> Source:
-    """What `open_source` opens, with no picture of a folder decoded yet; the settings are resolved already."""
+    """What `open_source` opens, with no image of a folder decoded yet; the settings are resolved already."""
     folder = folder_of(settings.name)
     if folder is None:
         named: Source = DATASETS[settings.name].load()(settings, "train" if split == "train-part" else split)
@@ -91,7 +91,7 @@ def _packed_source(settings: DataSettings, path: Path, split: str, on_bad: OnBad
 
 
 def is_decoded_once(source: FolderSource, settings: DataSettings) -> bool:
-    """Whether a folder's pictures are decoded when it is opened, and kept."""
+    """Whether a folder's images are decoded when it is opened, and kept."""
     is_named = folder_of(settings.name) is None
     return not is_named and len(source) * 3 * settings.decode_size**2 <= settings.cache_megabytes * 2**20
 
@@ -113,9 +113,9 @@ def _folder_source(settings: DataSettings, folder: Path, split: str) -> FolderSo
 
 
 def held_out(listing: Listing, labels: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which pictures make up the fixed fifth: of every class those whose hashed paths are lowest.
+    """Which images make up the fixed fifth: of every class those whose hashed paths are lowest.
 
-    A hash of the path decides and not its place in the list, so that one more picture moves hardly any other from one
+    A hash of the path decides and not its place in the list, so that one more image moves hardly any other from one
     part to the other. A class of two or more gives at least one.
     """
     paths = (listing.relative(i).hex() for i in range(len(listing)))

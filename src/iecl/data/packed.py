@@ -1,4 +1,4 @@
-"""Pictures of a packed file: read from the memory in which the system keeps it, one copy for all processes."""
+"""Images of a packed file: read from the memory in which the system keeps it, one copy for all processes."""
 
 import os
 from functools import lru_cache
@@ -18,7 +18,7 @@ from iecl.data.source import Numbers
 
 DAMAGED = "damaged in the packed file"
 _STAYS = 0.5
-"""The share of the machine's memory up to which pictures are taken to stay in it once they were read."""
+"""The share of the machine's memory up to which images are taken to stay in it once they were read."""
 
 
 class PackedSource:
@@ -51,10 +51,10 @@ class PackedSource:
         return len(self.labels)
 
     def expect(self, index: Numbers) -> None:
-        """Let the system fetch these pictures from the disk, all at once, while something else is done.
+        """Let the system fetch these images from the disk, all at once, while something else is done.
 
         Otherwise each waits for the one before it when they are read, which was measured to take ten times as long.
-        Pictures that were read before are in memory still, unless there are more of them than it holds.
+        Images that were read before are in memory still, unless there are more of them than it holds.
         """
         if not hasattr(os, "posix_fadvise"):  # macOS
             return
@@ -63,7 +63,7 @@ class PackedSource:
             os.posix_fadvise(self._content.handle, first, self._bytes, os.POSIX_FADV_WILLNEED)
 
     def read(self, index: Numbers) -> Pixels:
-        """Copy these pictures out of the file; one whose bytes have changed since it was packed is bad.
+        """Copy these images out of the file; one whose bytes have changed since it was packed is bad.
 
         Raises:
             TrainingError: the file was cut short or written to since it was opened.
@@ -80,14 +80,14 @@ class PackedSource:
 
     def _copy(self, rows: npt.NDArray[np.uint8], places: Numbers) -> None:
         """Fill rows with the bytes at these places, by compiled loops where there are some."""
-        done, read = np.zeros(1, np.int64), loops("iecl.data.rows", "pictures are read")
+        done, read = np.zeros(1, np.int64), loops("iecl.data.rows", "images are read")
         if read is not None:
             read(self._content.handle, places, rows, done)
         for row in range(int(done[0]), len(rows)):  # what is left was not there, which this says
             self._content.read_into(rows[row].data, int(places[row]))
 
     def _changed(self, index: Numbers, rows: UInt8[Tensor, "n bytes"]) -> Numbers:
-        """Rows that differ from what was written; each picture is looked at until it is found good once."""
+        """Rows that differ from what was written; each image is looked at until it is found good once."""
         (fresh,) = np.nonzero(~self._is_checked[index])
         if not len(fresh):
             return fresh
@@ -98,7 +98,7 @@ class PackedSource:
         return bad
 
     def path(self, index: int) -> str:
-        """The packed file and the path of the picture below its folder, as if the file were that folder."""
+        """The packed file and the path of the image below its folder, as if the file were that folder."""
         return self.listing.name(index)
 
 

@@ -1,12 +1,12 @@
 """The file that `iecl pack` writes: what stands where in it, and how it is checked. Free of torch.
 
     64 bytes      magic, version, where the header stands, how long it is, its BLAKE2b
-    from 4096 on  pixels of each part, one picture after the other: uint8 (3, side, side)
+    from 4096 on  pixels of each part, one image after the other: uint8 (3, side, side)
     then          tables of each part: sizes, labels, held_out, sums, ends, names
     at the end    the header, JSON in UTF-8: counts, classes, skipped files, place and checksum of every table
 
-All numbers are little-endian. Tables are checked when a file is opened, which reads a few bytes for each picture; a
-picture is checked against its sum when it is first read, since to read all of them would take as long as an epoch.
+All numbers are little-endian. Tables are checked when a file is opened, which reads a few bytes for each image; a
+image is checked against its sum when it is first read, since to read all of them would take as long as an epoch.
 
 The file is read by its handle and not mapped: a mapped file that is cut short while it is used kills the process, and
 one that is overwritten changes under what was checked.
@@ -43,7 +43,7 @@ TABLES: Mapping[str, tuple[str, int]] = {
     "sums": ("<i8", 1),  # of the pixels, see `iecl.data.packed.sums_of`
     "ends": ("<i8", 1),  # where each name ends in `names`
 }
-"""Kind and count of numbers for each picture; `names` besides, whose length differs."""
+"""Kind and count of numbers for each image; `names` besides, whose length differs."""
 PARTS = (("all",), ("train", "test"))
 _AGAIN = "make it again with iecl pack"
 Table = npt.NDArray[Any]
@@ -51,7 +51,7 @@ Table = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Part:
-    """The pictures of one split, as the header describes them."""
+    """The images of one split, as the header describes them."""
 
     name: str
     count: int
@@ -71,7 +71,7 @@ class PackFile:
     side: int
     """Height and width of the canvas."""
     image_size: int
-    """The side of a view that suits the pictures, as chosen when they were packed."""
+    """The side of a view that suits the images, as chosen when they were packed."""
     short_side: float
     """The usual shorter side of an original."""
     classes: tuple[str, ...]
@@ -159,7 +159,7 @@ def _header(path: Path, content: Content) -> tuple[int, dict[str, Any]]:
     prelude = content.read(0, min(PRELUDE.size, content.size)).tobytes()
     if prelude[:8] != MAGIC:
         what = f"{_shown(path)} is a file, not a folder, and not one that iecl pack wrote"
-        raise UserError(what, where="--data", do="give the folder that holds the pictures, or pack it")
+        raise UserError(what, where="--data", do="give the folder that holds the images, or pack it")
     if len(prelude) < PRELUDE.size:
         raise _damaged(path, "it is cut short")
     _, version, _, start, length, digest = PRELUDE.unpack(prelude)
@@ -182,7 +182,7 @@ def _header(path: Path, content: Content) -> tuple[int, dict[str, Any]]:
 def _described(path: Path, header: dict[str, Any], version: int, content: Content) -> PackFile:
     side, image_size, short_side = _whole(header["side"]), _whole(header["image_size"]), float(header["short_side"])
     if image_size > side or not 0 < short_side < math.inf:
-        raise _damaged(path, f"its pictures have a side of {short_side:g} and views of {image_size} on {side}")
+        raise _damaged(path, f"its images have a side of {short_side:g} and views of {image_size} on {side}")
     classes = tuple(header["classes"])
     if not all(isinstance(name, str) for name in classes) or len(set(classes)) < len(classes):
         raise _damaged(path, "its classes are not names that differ")
@@ -215,7 +215,7 @@ def _part(path: Path, part: dict[str, Any], side: int, content: Content) -> Part
         table = raw.view(kind)
         tables[name] = table.reshape(count, 2) if width == 2 else table
     if _whole(part["pixels"], FIRST) + count * 3 * side * side > size:
-        raise _damaged(path, "it has fewer pictures than it says")
+        raise _damaged(path, "it has fewer images than it says")
     skipped = tuple((name, reason) for name, reason in part["skipped"])
     if not all(isinstance(words, str) for pair in skipped for words in pair):
         raise ValueError(skipped)
@@ -226,7 +226,7 @@ def _check_tables(path: Path, part: Part, classes: int) -> None:
     """Refuse numbers that no packing writes: a checksum says that they are as written, not that they make sense."""
     sizes, labels, ends, names = (part.tables[name] for name in ("sizes", "labels", "ends", "names"))
     if (sizes == 0).any():
-        raise _damaged(path, "a picture has no height or no width")
+        raise _damaged(path, "an image has no height or no width")
     if (labels < -1).any() or (labels >= classes).any():
         raise _damaged(path, f"a label is not one of its {classes} classes")
     if (part.tables["held_out"] > 1).any():

@@ -1,4 +1,4 @@
-"""`iecl pack`: a folder of pictures decoded once and for all, into one file that training copies pictures from."""
+"""`iecl pack`: a folder of images decoded once and for all, into one file that training copies images from."""
 
 import json
 import os
@@ -38,24 +38,24 @@ _ROOM = 2**24
 def pack(
     data: str, out: Path, *, side: int = 0, sets: Iterable[str] = (), overwrite: bool = False, quiet: bool = True
 ) -> dict[str, Any]:
-    """Decode every picture of a folder onto its canvas and write all of them to one file.
+    """Decode every image of a folder onto its canvas and write all of them to one file.
 
     The file takes its name when it is whole and on the disk; what a process that was killed left behind, the next one
     for the same file uses up.
 
     Args:
-        data: a folder, or a named data set that is one.
+        data: a folder, or a named dataset that is one.
         out: file to write.
-        side: height and width at which pictures are kept; 0: what `iecl pretrain` would choose.
+        side: height and width at which images are kept; 0: what `iecl pretrain` would choose.
         sets: further settings of the data as text, as in `["data.labels=none"]`.
         overwrite: replace a file that is there.
         quiet: show no progress.
 
     Returns:
-        The file's path and size, and how many pictures, classes and skipped files are in it.
+        The file's path and size, and how many images, classes and skipped files are in it.
 
     Raises:
-        UserError: the pictures cannot be read, or the file cannot be written.
+        UserError: the images cannot be read, or the file cannot be written.
     """
     began = time.monotonic()
     _check_place(out, overwrite)
@@ -111,7 +111,7 @@ class _Part:
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
     def write_pixels(self, file: BinaryIO, settings: DataSettings, progress: Callable[[int], None]) -> None:
-        """Append every readable picture, in the order of the list."""
+        """Append every readable image, in the order of the list."""
         self.start, folders = file.tell(), len(self.skipped)
         for batch in in_order(self.source, _BATCH, settings.num_workers, on_bad=self.skip):
             rows = batch.images.flatten(1)
@@ -127,7 +127,7 @@ class _Part:
         self.skipped.append((path.removeprefix(self.source.name).lstrip("/"), reason))
 
     def write_tables(self, file: BinaryIO) -> dict[str, Any]:
-        """Append what is known of the pictures besides their pixels; returns the part's row of the header."""
+        """Append what is known of the images besides their pixels; returns the part's row of the header."""
         index, sizes, sums = (np.concatenate(self.columns[name]) for name in ("index", "sizes", "sums"))
         files = self.source.listing.select(index)
         labels = self.source.labels
@@ -207,7 +207,7 @@ def _check_place(out: Path, overwrite: bool) -> None:
 
 
 def _most_bytes(parts: list[_Part], side: int) -> int:
-    """What a file of all these pictures takes if every one of them is readable."""
+    """What a file of all these images takes if every one of them is readable."""
     each = 3 * side**2 + sum(np.dtype(kind).itemsize * width for kind, width in TABLES.values())
     return sum(len(part.source) * each + len(part.source.listing.names) for part in parts) + _ROOM
 

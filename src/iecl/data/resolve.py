@@ -26,12 +26,12 @@ _LARGEST = 224
 def resolve_data(settings: DataSettings) -> DataSettings:
     """The same settings with every `auto`, 0 and empty value replaced by the one chosen; chosen values stay.
 
-    Sizes come from the headers of up to 64 pictures. A named data set brings its size and its constants; whether it has
+    Sizes come from the headers of up to 64 images. A named dataset brings its size and its constants; whether it has
     labels it knows itself, so that `auto` stays for it. A folder's path is made absolute, so that a run can be resumed
     from elsewhere.
 
     Raises:
-        UserError: the data cannot be found, or no picture in it can be read.
+        UserError: the data cannot be found, or no image in it can be read.
     """
     folder = folder_of(settings.name)
     if folder is None:
@@ -46,9 +46,9 @@ def resolve_data(settings: DataSettings) -> DataSettings:
 
 
 def folder_of(name: str) -> Path | None:
-    """The folder or packed file that a name stands for, or None for a named data set.
+    """The folder or packed file that a name stands for, or None for a named dataset.
 
-    A named data set goes first; a folder of the same name can be written `./name`.
+    A named dataset goes first; a folder of the same name can be written `./name`.
     """
     if name in DATASETS:
         return None
@@ -56,12 +56,12 @@ def folder_of(name: str) -> Path | None:
     if not folder.exists() and folder.name == name:
         shown = printable(os.fsencode(name))
         do = did_you_mean(name, DATASETS)
-        raise UserError(f"there is no folder and no data set called {shown!r}", where="--data", do=do)
+        raise UserError(f"there is no folder and no dataset called {shown!r}", where="--data", do=do)
     return folder.absolute()
 
 
 def has_test(name: str) -> bool:
-    """Whether data come with test pictures of their own."""
+    """Whether data come with test images of their own."""
     folder = folder_of(name)
     if folder is None:
         return True
@@ -69,7 +69,7 @@ def has_test(name: str) -> bool:
 
 
 def usual_side(name: str) -> float:
-    """The usual shorter side of the pictures of a named data set or a packed file."""
+    """The usual shorter side of the images of a named dataset or a packed file."""
     path = folder_of(name)
     return FACTS[name].decode_size if path is None else open_packed(path).short_side
 
@@ -108,7 +108,12 @@ def _for_folder(settings: DataSettings, folder: Path) -> DataSettings:
         labels = "folders" if class_folders(listing, "auto") else "none"
     short = median_short_side(listing, settings.max_pixels)
     image_size = settings.image_size or next((size for top, size in _SIZES.items() if short <= top), _LARGEST)
-    return replace(settings, labels=labels, image_size=image_size, decode_size=settings.decode_size or _decode_size(image_size, short))
+    return replace(
+        settings,
+        labels=labels,
+        image_size=image_size,
+        decode_size=settings.decode_size or _decode_size(image_size, short),
+    )
 
 
 def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
@@ -116,9 +121,9 @@ def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
     file = open_packed(path)
     if settings.decode_size not in (0, file.side):
         raise UserError(
-            f"{path} holds pictures of {file.side} px",
+            f"{path} holds images of {file.side} px",
             where=f"data.decode_size = {settings.decode_size}",
-            do="leave it out, or pack the pictures again",
+            do="leave it out, or pack the images again",
         )
     labels = settings.labels
     if labels == "auto":
@@ -129,7 +134,7 @@ def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
     image_size = settings.image_size or file.image_size
     if image_size > file.side and file.short_side > file.side:
         raise UserError(
-            f"{path} holds pictures of {file.side} px, made of larger ones",
+            f"{path} holds images of {file.side} px, made of larger ones",
             where=f"data.image_size = {image_size}",
             do=f"pack them again with --side {image_size} or more",
         )
@@ -137,9 +142,9 @@ def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
 
 
 def _decode_size(image_size: int, short: float) -> int:
-    """A canvas with room for crops: up to twice the view, but never much larger than the pictures.
+    """A canvas with room for crops: up to twice the view, but never much larger than the images.
 
-    As large as the usual picture exactly, most pictures of a collection are resized in one direction only.
+    As large as the usual image exactly, most images of a collection are resized in one direction only.
 
     >>> _decode_size(224, 500), _decode_size(224, 375), _decode_size(224, 200), _decode_size(32, 32)
     (448, 375, 224, 32)
@@ -148,10 +153,10 @@ def _decode_size(image_size: int, short: float) -> int:
 
 
 def median_short_side(listing: Listing, max_pixels: int) -> float:
-    """The median of the shorter sides of up to 64 readable pictures that are spread over the list.
+    """The median of the shorter sides of up to 64 readable images that are spread over the list.
 
     Raises:
-        UserError: no picture can be read.
+        UserError: no image can be read.
     """
     # Multiples of the golden ratio spread evenly, so that any first part of this order is spread over the whole list.
     spread = np.arange(float(len(listing)))

@@ -1,6 +1,6 @@
 """Rows of a file into memory in machine code: a call of the system for each, without Python between them.
 
-Importing this needs numba. Small pictures are read in less time than Python takes to ask for one.
+Importing this needs numba. Small images are read in less time than Python takes to ask for one.
 """
 
 from collections.abc import Callable

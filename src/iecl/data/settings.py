@@ -6,7 +6,7 @@ from iecl.reading import LARGEST
 from iecl.settings import setting
 
 LEAST_SIDE = 8
-"""Networks that halve a picture three times have nothing left below this."""
+"""Networks that halve an image three times have nothing left below this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,15 +14,15 @@ class DataSettings:
     """Everything that decides which pixels a run sees."""
 
     name: str = setting("shapes", "folder of images, packed file, or a name from: iecl list datasets")
-    root: str = setting("", "folder that holds named data sets; empty: the user's cache folder")
-    download: bool = setting(False, "fetch a named data set that is not there yet")
+    root: str = setting("", "folder that holds named datasets; empty: the user's cache folder")
+    download: bool = setting(False, "fetch a named dataset that is not there yet")
     labels: str = setting(
         "auto", "class folders as labels: auto decides from the layout", choices=("auto", "folders", "none")
     )
-    image_size: int = setting(0, "side of a view in pixels; 0: chosen from the pictures", low=0, high=1024)
-    decode_size: int = setting(0, "side of the square on which decoded pictures are kept; 0: chosen", low=0, high=2048)
+    image_size: int = setting(0, "side of a view in pixels; 0: chosen from the images", low=0, high=1024)
+    decode_size: int = setting(0, "side of the square on which decoded images are kept; 0: chosen", low=0, high=2048)
     mean: tuple[float, ...] = setting(
-        (), "mean of each channel on the scale 0 to 1; empty: of the data set, or ImageNet's"
+        (), "mean of each channel on the scale 0 to 1; empty: of the dataset, or ImageNet's"
     )
     std: tuple[float, ...] = setting((), "deviation of each channel on the scale 0 to 1; empty: as for mean", above=0)
     cache_megabytes: int = setting(
@@ -30,7 +30,7 @@ class DataSettings:
     )
     num_workers: int = setting(-1, "processes that decode; -1: one for each core, at most 8", low=-1, high=256)
     max_pixels: int = setting(
-        100_000_000, "a picture with more pixels than this is skipped, not decoded", low=1, high=LARGEST
+        100_000_000, "an image with more pixels than this is skipped, not decoded", low=1, high=LARGEST
     )
     max_unreadable: float = setting(
         0.5, "share of the files above which unreadable ones end the work; 1: never", low=0, high=1

@@ -1,11 +1,11 @@
-"""`shapes`: small pictures drawn on the spot, so that everything can be tried without a download.
+"""`shapes`: small images drawn on the spot, so that everything can be tried without a download.
 
-A picture shows one object before a background of 1/f noise. The class is the object's shape together with its texture:
-each of five textures is worn by two shapes that differ much. Colours, place, size, turn, light, and a band that hides a
+An image shows one object before a background of 1/f noise. The class is the object's shape together with its texture:
+each of five textures is worn by two shapes that differ much. Colors, place, size, turn, light, and a band that hides a
 part of some objects vary freely and say nothing about the class.
 
 The ranges below are chosen such that pixels tell little (weighted kNN on raw pixels finds a third of the classes, as
-does a random backbone), and that what they hide survives crops, flips and changes of colour.
+does a random backbone), and that what they hide survives crops, flips and changes of color.
 """
 
 import logging
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from iecl import counter
 from iecl.data.cache import cache_folder, write_whole
-from iecl.data.drawing import SIDE, Column, Plane, colour, noise, outline, texture, turned, wide
+from iecl.data.drawing import SIDE, Column, Plane, color, noise, outline, texture, turned, wide
 from iecl.data.named import FACTS, check_split
 from iecl.data.settings import DataSettings
 from iecl.data.source import ArraySource, Numbers
@@ -31,13 +31,13 @@ TEXTURES = ("plain", "striped", "checked", "spotted", "speckled")
 CLASSES = tuple(f"{TEXTURES[number // 2]} {shape}" for number, shape in enumerate(SHAPES))
 
 VERSION = 1
-"""Goes up whenever a pixel changes, so that pictures kept from before are drawn again."""
+"""Goes up whenever a pixel changes, so that images kept from before are drawn again."""
 _SEED = 2024
-_CHUNK = 250  # pictures drawn at once: their planes fit in a processor's cache
+_CHUNK = 250  # images drawn at once: their planes fit in a processor's cache
 _TURN = 2 * math.pi
 
 RANGES: dict[str, tuple[float, float]] = {
-    "x": (-6, 6),  # centre of the object, pixels from the middle
+    "x": (-6, 6),  # center of the object, pixels from the middle
     "y": (-6, 6),
     "radius": (9.5, 14),  # pixels
     "rotation": (0, _TURN),
@@ -54,25 +54,25 @@ RANGES: dict[str, tuple[float, float]] = {
     "background_hue": (0, 1),
     "background_chroma": (0, 0.03),
     "light": (0, _TURN),  # where it comes from
-    "light_strength": (0, 0.25),  # gain at the edge of the picture
+    "light_strength": (0, 0.25),  # gain at the edge of the image
     "covered": (0, 1),  # a band of background lies before the object where this is below _COVERED_SHARE
     "gap_angle": (0, _TURN),
-    "gap_offset": (-0.6, 0.6),  # from the object's centre, in radii
+    "gap_offset": (-0.6, 0.6),  # from the object's center, in radii
     "occlusion": (0.08, 0.2),  # width of that band as a share of the object's diameter; 0 where there is none
 }
-"""Everything that is drawn for a picture beside its class and its noise, each from a uniform range."""
+"""Everything that is drawn for an image beside its class and its noise, each from a uniform range."""
 _COVERED_SHARE = 0.25
-_BACKGROUND_NOISE, _COLOUR_NOISE = 0.08, 0.01
+_BACKGROUND_NOISE, _COLOR_NOISE = 0.08, 0.01
 
 
 def labels(split: str) -> Numbers:
-    """The class of every picture: equally many of each, in a fixed random order."""
+    """The class of every image: equally many of each, in a fixed random order."""
     order = counter.permutation(counter.key(_SEED, f"shapes {split} order"), _length(split))
     return (order % len(CLASSES)).numpy()
 
 
 def factors(split: str) -> dict[str, npt.NDArray[np.generic]]:
-    """All that a picture was drawn from, one row for each picture.
+    """All that an image was drawn from, one row for each image.
 
     `label`, `shape` and `texture` are numbers into CLASSES, SHAPES and TEXTURES; the others are explained at RANGES.
     """
@@ -82,7 +82,7 @@ def factors(split: str) -> dict[str, npt.NDArray[np.generic]]:
 
 
 def load(split: str) -> UInt8[Tensor, "n 3 32 32"]:
-    """All pictures of a split, kept in the cache folder from the first call on."""
+    """All images of a split, kept in the cache folder from the first call on."""
     path = cache_folder() / f"shapes-{split}.npz"
     kept = _kept(path, _length(split))
     if kept is not None:
@@ -97,14 +97,14 @@ def load(split: str) -> UInt8[Tensor, "n 3 32 32"]:
 
 
 def open_shapes(settings: DataSettings, split: str) -> ArraySource:
-    """The drawn data set as a source."""
+    """The drawn dataset as a source."""
     check_split("shapes", split)
     part = "train" if split == "pretrain" else split
     return ArraySource("shapes", load(part), labels(part), CLASSES)
 
 
 def draw(split: str, positions: Tensor) -> UInt8[Tensor, "n 3 32 32"]:
-    """The pictures with these numbers; each depends on the split and its own number only."""
+    """The images with these numbers; each depends on the split and its own number only."""
     drawn = _draws(split, positions)
     label = torch.from_numpy(labels(split))[positions]
     middle = torch.arange(SIDE, dtype=torch.float64) - (SIDE - 1) / 2
@@ -112,10 +112,10 @@ def draw(split: str, positions: Tensor) -> UInt8[Tensor, "n 3 32 32"]:
     from_x, from_y = x - wide(drawn["x"]), y - wide(drawn["y"])
 
     tints = [noise(_key(split, f"tint {channel}"), positions, (2, 4, 8)) for channel in range(3)]
-    tint = _COLOUR_NOISE * torch.stack(tints, dim=1)
-    grey = _BACKGROUND_NOISE * noise(_key(split, "grey"), positions, (2, 4, 8, 16, 32))
-    paint = colour(drawn["background"], drawn["background_chroma"], drawn["background_hue"])
-    image = paint + grey[:, None] + tint
+    tint = _COLOR_NOISE * torch.stack(tints, dim=1)
+    gray = _BACKGROUND_NOISE * noise(_key(split, "grey"), positions, (2, 4, 8, 16, 32))
+    paint = color(drawn["background"], drawn["background_chroma"], drawn["background_hue"])
+    image = paint + gray[:, None] + tint
 
     body = _body(split, positions, label // 2, drawn, from_x, from_y)
     seen = _mask(label, drawn, from_x, from_y) * (1 - _gap(drawn, from_x, from_y))
@@ -137,7 +137,7 @@ def _mask(label: Tensor, drawn: dict[str, Column], x: Plane, y: Plane) -> Plane:
 
 
 def _body(split: str, positions: Tensor, kind: Tensor, drawn: dict[str, Column], x: Plane, y: Plane) -> Tensor:
-    """The colours of an object that fills the picture."""
+    """The colors of an object that fills the image."""
     a, b = (axis / wide(drawn["period"]) for axis in turned(x, y, drawn["direction"]))
     a, b = a + wide(drawn["phase_a"]), b + wide(drawn["phase_b"])
     grain = noise(_key(split, "grain"), positions, (16,))
@@ -146,7 +146,7 @@ def _body(split: str, positions: Tensor, kind: Tensor, drawn: dict[str, Column],
         rows = kind == number
         tone[rows] = texture(name, a[rows], b[rows], grain[rows])
     half = drawn["contrast"] / 2 * torch.where(drawn["lighter"] < 0, -1, 1)
-    first, second = (colour(drawn["brightness"] + way * half, drawn["chroma"], drawn["hue"]) for way in (1, -1))
+    first, second = (color(drawn["brightness"] + way * half, drawn["chroma"], drawn["hue"]) for way in (1, -1))
     return torch.lerp(first, second, tone[:, None])
 
 
@@ -175,7 +175,7 @@ def _length(split: str) -> int:
 
 
 def _kept(path: Path, length: int) -> npt.NDArray[np.uint8] | None:
-    """The pictures in a file, or None if it is absent, damaged or of another version."""
+    """The images in a file, or None if it is absent, damaged or of another version."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:  # reading verifies checksums
             if int(file["version"]) != VERSION:

@@ -1,4 +1,4 @@
-"""Decoded pictures for several processes of one machine: the first decodes, and all of them see the same memory."""
+"""Decoded images for several processes of one machine: the first decodes, and all of them see the same memory."""
 
 import logging
 import mmap
@@ -24,7 +24,7 @@ def resident_once(
 ) -> tuple[ArraySource, list[tuple[str, str]]]:
     """As `resident`, but once on each machine; every process must call it.
 
-    Memory without a name holds the pictures: the system frees it with the last process, however that ends. Where there
+    Memory without a name holds the images: the system frees it with the last process, however that ends. Where there
     is none, or one process may not look into another, each decodes for itself.
     """
     if not parallel.is_on() or not hasattr(os, "memfd_create"):
@@ -33,7 +33,7 @@ def resident_once(
     first = machines.index(machines[parallel.rank()])
     images, handle, answer = None, -1, None
     if first == parallel.rank():
-        handle = os.memfd_create("iecl pictures")
+        handle = os.memfd_create("iecl images")
         os.ftruncate(handle, _bytes(source))
         images = _mapped(source, handle)
         answer = _answered(source, images, workers, progress)
@@ -68,7 +68,7 @@ def _from_process(source: FolderSource, process: int, handle: int) -> UInt8[Tens
     try:
         own = os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR)
     except OSError as problem:
-        log.warning("each process keeps its own copy of the pictures: %s", (problem.strerror or "no access").lower())
+        log.warning("each process keeps its own copy of the images: %s", (problem.strerror or "no access").lower())
         return None
     try:
         return _mapped(source, own)

@@ -40,12 +40,12 @@ def reasons_of(reasons: Counter[str]) -> str:
 
 
 def refuse_too_many(name: str, reasons: Counter[str], total: int, share: float, listed: str = "") -> None:
-    """Stop when more than this share of the files of a data set cannot be read.
+    """Stop when more than this share of the files of a dataset cannot be read.
 
     Args:
-        name: what people call the data set.
+        name: what people call the dataset.
         reasons: how many files there are for each reason, every file counted once.
-        total: how many files the data set has.
+        total: how many files the dataset has.
         share: `data.max_unreadable`.
         listed: where the files are listed, if they are.
 

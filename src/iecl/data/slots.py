@@ -13,7 +13,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from iecl.data.decode import Picture
+from iecl.data.decode import ImageArray
 
 LENT = 3
 """Batches that may stay in their slots while they are used: one in hand, and some that a loop still holds."""
@@ -40,7 +40,7 @@ class Slots:
         """The number of a slot that is free; in the parent, as is taking out."""
         return self._free.pop()  # the last one that was used is in the processor's cache
 
-    def room(self, number: int, rows: int) -> Picture:
+    def room(self, number: int, rows: int) -> ImageArray:
         """The memory of a slot, for a batch of so many rows."""
         return self._memory[number, :rows]
 

@@ -11,7 +11,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from iecl.data.batch import Pixels
-from iecl.data.decode import Picture
+from iecl.data.decode import ImageArray
 from iecl.data.listing import Listing
 
 Numbers = npt.NDArray[np.int64]
@@ -22,11 +22,11 @@ Progress = Callable[[int, int], None]
 
 
 class Source(Protocol):
-    """A fixed list of pictures, some of which may turn out to be unreadable."""
+    """A fixed list of images, some of which may turn out to be unreadable."""
 
     @property
     def is_decoded(self) -> bool:
-        """Whether reading only copies: it then takes less time than it would to send pictures between processes."""
+        """Whether reading only copies: it then takes less time than it would to send images between processes."""
 
     @property
     def name(self) -> str:
@@ -38,19 +38,19 @@ class Source(Protocol):
 
     @property
     def labels(self) -> Numbers:
-        """The class number of every picture, -1 where there is none."""
+        """The class number of every image, -1 where there is none."""
 
     def __len__(self) -> int: ...
 
     def read(self, index: Numbers) -> Pixels:
-        """The pictures with these numbers; bad ones are reported, not raised."""
+        """The images with these numbers; bad ones are reported, not raised."""
 
     def path(self, index: int) -> str:
-        """Where a picture comes from, in printable letters."""
+        """Where an image comes from, in printable letters."""
 
 
 class ArraySource:
-    """Pictures that are in memory already.
+    """Images that are in memory already.
 
     >>> two = ArraySource("two", torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
     >>> two.read(np.array([1, 1, 0])).images.shape, two.labels.tolist(), two.path(1)
@@ -69,15 +69,15 @@ class ArraySource:
         sizes: Int64[Tensor, "n 2"] | None = None,
         listing: Listing | None = None,
     ) -> None:
-        """Hold pictures.
+        """Hold images.
 
         Args:
-            name: what people call the data set.
-            images: all pictures.
-            labels: class numbers; without them every picture has -1.
+            name: what people call the dataset.
+            images: all images.
+            labels: class numbers; without them every image has -1.
             classes: names of the classes.
-            sizes: heights and widths of the originals, where the pictures were brought to one shape.
-            listing: the files that the pictures came from.
+            sizes: heights and widths of the originals, where the images were brought to one shape.
+            listing: the files that the images came from.
         """
         self.name, self.images, self.classes = name, images, classes
         self.labels: Numbers = np.full(len(images), -1, np.int64) if labels is None else labels
@@ -88,7 +88,7 @@ class ArraySource:
         return len(self.images)
 
     def read(self, index: Numbers) -> Pixels:
-        """The pictures with these numbers; none of them can be bad."""
+        """The images with these numbers; none of them can be bad."""
         rows = torch.from_numpy(index)
         if self._sizes is None:
             sizes = torch.tensor(self.images.shape[2:]).expand(len(rows), 2)
@@ -99,12 +99,12 @@ class ArraySource:
         return Pixels(self.images.index_select(0, rows), sizes)
 
     def path(self, index: int) -> str:
-        """The file that a picture came from, or its number."""
+        """The file that an image came from, or its number."""
         return self._listing.name(index) if self._listing is not None else f"{self.name}[{index}]"
 
 
 class ChosenSource:
-    """Some pictures of a source, under numbers of their own.
+    """Some images of a source, under numbers of their own.
 
     >>> three = ArraySource("three", torch.zeros(3, 3, 8, 8, dtype=torch.uint8), np.array([4, 5, 6]))
     >>> some = ChosenSource(three, np.array([2, 0]))
@@ -121,10 +121,10 @@ class ChosenSource:
         return len(self.index)
 
     def read(self, index: Numbers) -> Pixels:
-        """The pictures with these numbers; bad ones are reported, not raised."""
+        """The images with these numbers; bad ones are reported, not raised."""
         return self.whole.read(self.index[index])
 
-    def read_into(self, images: Picture, index: Numbers) -> Pixels:
+    def read_into(self, images: ImageArray, index: Numbers) -> Pixels:
         """The same, into memory that is there already."""
         return read_into(self.whole, images, self.index[index])
 
@@ -133,11 +133,11 @@ class ChosenSource:
         expect(self.whole, self.index[index])
 
     def path(self, index: int) -> str:
-        """Where a picture comes from, in printable letters."""
+        """Where an image comes from, in printable letters."""
         return self.whole.path(int(self.index[index]))
 
 
-def read_into(source: Source, images: Picture, index: Numbers) -> Pixels:
+def read_into(source: Source, images: ImageArray, index: Numbers) -> Pixels:
     """As `source.read`, into memory that is there already; a source that can do it itself does without a copy."""
     own = getattr(source, "read_into", None)
     if own is not None:
@@ -149,7 +149,7 @@ def read_into(source: Source, images: Picture, index: Numbers) -> Pixels:
 
 
 def expect(source: Source, index: Numbers) -> None:
-    """Tell a source that wants to know it which pictures will be read soon."""
+    """Tell a source that wants to know it which images will be read soon."""
     told = getattr(source, "expect", None)
     if told is not None:
         told(index)

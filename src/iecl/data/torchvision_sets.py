@@ -16,7 +16,7 @@ from iecl.errors import UserError
 
 # Its file of names is the one that torchvision does not check.
 _STL10_CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
-_STL10_SPLITS = {"train": "train", "test": "test", "unlabelled": "unlabeled", "pretrain": "train+unlabeled"}
+_STL10_SPLITS = {"train": "train", "test": "test", "unlabeled": "unlabeled", "pretrain": "train+unlabeled"}
 
 
 def open_cifar10(settings: DataSettings, split: str) -> ArraySource:
@@ -30,7 +30,7 @@ def open_cifar100(settings: DataSettings, split: str) -> ArraySource:
 
 
 def open_stl10(settings: DataSettings, split: str) -> ArraySource:
-    """STL-10 as a source; `pretrain` is its training pictures followed by those without a label."""
+    """STL-10 as a source; `pretrain` is its training images followed by those without a label."""
     check_split("stl10", split)
     stored = _stored("stl10", STL10, settings, split=_STL10_SPLITS[split])
     return ArraySource("stl10", torch.from_numpy(stored.data), stored.labels.astype(np.int64), _STL10_CLASSES)
@@ -44,7 +44,7 @@ def _open_cifar(name: str, kind: type[Any], settings: DataSettings, split: str) 
 
 
 def _stored(name: str, kind: type[Any], settings: DataSettings, **part: Any) -> Any:
-    """The data set of torchvision, with all its files there and their checksums right."""
+    """The dataset of torchvision, with all its files there and their checksums right."""
     root = Path(settings.root).expanduser() if settings.root else cache_folder()
     try:
         return kind(root, **part)

@@ -1,7 +1,7 @@
-"""Pictures with boxes or masks in the layout of PASCAL VOC, every file of it looked at before it is used.
+"""Images with boxes or masks in the layout of PASCAL VOC, every file of it looked at before it is used.
 
 A set is small beside the training that uses it, and a fault that shows after hours is dear. So opening a set reads all
-of its lists, annotations, masks and pictures once. What cannot be right is an error that names the file; boxes that
+of its lists, annotations, masks and images once. What cannot be right is an error that names the file; boxes that
 reach over the edge are clipped, boxes without area are left out, and both are counted.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from iecl.data.decode import Picture, Unreadable, decode_numbers, decode_whole
+from iecl.data.decode import ImageArray, Unreadable, decode_numbers, decode_whole
 from iecl.errors import UserError, did_you_mean
 
 CLASSES = (
@@ -35,10 +35,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Boxes:
-    """The objects of one picture."""
+    """The objects of one image."""
 
     corners: npt.NDArray[np.float32]
-    """(n, 4): left, top, right, bottom in pixels from the picture's left upper corner; the first pixel is 0 to 1."""
+    """(n, 4): left, top, right, bottom in pixels from the image's left upper corner; the first pixel is 0 to 1."""
     labels: npt.NDArray[np.int64]
     """(n,): 1 for the first class."""
     difficult: npt.NDArray[np.bool_]
@@ -50,7 +50,7 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Example:
-    """One picture and what is known of it."""
+    """One image and what is known of it."""
 
     name: str
     """As in the list, behind its year: `2012/2007_000033`."""
@@ -60,11 +60,11 @@ class Example:
     boxes: Boxes | None = None
     mask: Path | None = None
 
-    def picture(self) -> Picture:
+    def pixels(self) -> ImageArray:
         """The pixels, (3, height, width)."""
-        return _read(self.image, "picture")
+        return _read(self.image, "image")
 
-    def numbers(self) -> Picture:
+    def numbers(self) -> ImageArray:
         """The class of each pixel, (height, width)."""
         assert self.mask is not None
         return _read(self.mask, "mask")
@@ -72,7 +72,7 @@ class Example:
 
 @dataclass(frozen=True)
 class VocSet:
-    """The pictures of one or several lists."""
+    """The images of one or several lists."""
 
     name: str
     """The lists, as in `2012/train`."""
@@ -81,7 +81,7 @@ class VocSet:
     counts: dict[str, int] = field(default_factory=dict)
     """What was met on the way: `objects`, `difficult`, `clipped`, `dropped`, `empty`; or `pixels`, `ignored`."""
     fingerprint: str = ""
-    """Eight hexadecimal digits that change with any picture, box or mask, and with their order."""
+    """Eight hexadecimal digits that change with any image, box or mask, and with their order."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -91,12 +91,12 @@ class VocSet:
 
 
 def open_boxes(folder: Path | str, lists: str, progress: Progress | None = None) -> VocSet:
-    """Pictures with boxes, from `ImageSets/Main` and `Annotations`.
+    """Images with boxes, from `ImageSets/Main` and `Annotations`.
 
     Args:
         folder: `VOCdevkit`, a year inside it, or a folder that holds `VOCdevkit`.
         lists: the name of a list, as `train`; where there are several years `2012/train`; several joined with `+`.
-        progress: is told how many pictures are read, of how many.
+        progress: is told how many images are read, of how many.
 
     Raises:
         UserError: something is missing, damaged or contradicts itself.
@@ -106,7 +106,7 @@ def open_boxes(folder: Path | str, lists: str, progress: Progress | None = None)
 
 
 def open_masks(folder: Path | str, lists: str, progress: Progress | None = None) -> VocSet:
-    """Pictures with masks, from `ImageSets/Segmentation` and `SegmentationClass`; arguments as for `open_boxes`."""
+    """Images with masks, from `ImageSets/Segmentation` and `SegmentationClass`; arguments as for `open_boxes`."""
     return _open(folder, lists, "Segmentation", _with_mask, dict.fromkeys(("pixels", "ignored"), 0), progress)
 
 
@@ -135,11 +135,11 @@ def _open(
     reading = _Reading(classes.pop(), counts, blake2b(digest_size=4))
     rows = [(root, name) for root, path in chosen for name in _names(path)]
     if len(set(rows)) < len(rows):
-        raise UserError(f"{lists} names a picture twice", where="--data", do="join lists that have none in common")
+        raise UserError(f"{lists} names an image twice", where="--data", do="join lists that have none in common")
     examples = []
     for number, (root, name) in enumerate(rows, start=1):
         image = _image_of(root, name)
-        pixels = _read(image, "picture")
+        pixels = _read(image, "image")
         reading.hashed.update(f"{root.name}/{name}".encode() + pixels.tobytes())
         examples.append(reader(root, name, image, (pixels.shape[1], pixels.shape[2]), reading))
         if progress is not None:
@@ -207,7 +207,7 @@ def _names(path: Path) -> list[str]:
             do = "give the plain list, as train, not that of one class"
             raise UserError(f"{path} has more than a name in a line: {name!r}", where=str(path), do=do)
         if "/" in name or "\\" in name or name.startswith("."):
-            raise UserError(f"{path} names {name!r}, which is not the plain name of a picture", where=str(path))
+            raise UserError(f"{path} names {name!r}, which is not the plain name of an image", where=str(path))
     return names
 
 
@@ -223,11 +223,11 @@ def _image_of(root: Path, name: str) -> Path:
     places = [root / "JPEGImages" / f"{name}{ending}" for ending in _IMAGE_ENDINGS]
     found = next((place for place in places if place.exists()), None)
     if found is None:
-        raise UserError(f"there is no picture {places[0]}", where=str(root), do="take it out of the list, or add it")
+        raise UserError(f"there is no image {places[0]}", where=str(root), do="take it out of the list, or add it")
     return found
 
 
-def _read(path: Path, what: str) -> Picture:
+def _read(path: Path, what: str) -> ImageArray:
     try:
         return decode_numbers(path, MAX_PIXELS) if what == "mask" else decode_whole(path, MAX_PIXELS)
     except Unreadable as problem:
@@ -241,7 +241,7 @@ def _read(path: Path, what: str) -> Picture:
 def _with_boxes(root: Path, name: str, image: Path, size: tuple[int, int], reading: _Reading) -> Example:
     path = root / "Annotations" / f"{name}.xml"
     if not path.is_file():
-        do = "take the picture out of the list; one without objects has an annotation without objects"
+        do = "take the image out of the list; one without objects has an annotation without objects"
         raise UserError(f"there is no annotation {path}", where=str(root), do=do)
     tree = _parsed(path)
     _check_size(path, tree, image, size)
@@ -275,13 +275,13 @@ def _parsed(path: Path) -> ET.Element:
 
 
 def _check_size(path: Path, tree: ET.Element, image: Path, size: tuple[int, int]) -> None:
-    """An annotation of a picture of another size, or of the picture turned, would put every box in a wrong place."""
+    """An annotation of an image of another size, or of the image turned, would put every box in a wrong place."""
     said = tuple(int(_number(path, tree, f"size/{key}", 0.0)) for key in ("height", "width"))
     if all(said) and said != size:
         raise UserError(
-            f"{path} is for a picture of {said[1]}×{said[0]}, {image.name} is {size[1]}×{size[0]}",
+            f"{path} is for an image of {said[1]}×{said[0]}, {image.name} is {size[1]}×{size[0]}",
             where=str(path),
-            do="scale boxes and picture alike; EXIF orientation is not applied",
+            do="scale boxes and image alike; EXIF orientation is not applied",
         )
 
 
@@ -325,13 +325,13 @@ def _number(path: Path, item: ET.Element, key: str, default: float | None = None
 def _with_mask(root: Path, name: str, image: Path, size: tuple[int, int], reading: _Reading) -> Example:
     path = root / "SegmentationClass" / f"{name}.png"
     if not path.is_file():
-        raise UserError(f"there is no mask {path}", where=str(root), do="take the picture out of the list, or add it")
+        raise UserError(f"there is no mask {path}", where=str(root), do="take the image out of the list, or add it")
     numbers = _read(path, "mask")
     if numbers.shape != size:
         raise UserError(
             f"the mask {path} is {numbers.shape[1]}×{numbers.shape[0]}, {image.name} is {size[1]}×{size[0]}",
             where=str(path),
-            do="scale the mask with nearest neighbours to the size of its picture",
+            do="scale the mask with nearest neighbors to the size of its image",
         )
     unknown = _unknown(numbers, len(reading.classes))
     if unknown:
@@ -346,6 +346,6 @@ def _with_mask(root: Path, name: str, image: Path, size: tuple[int, int], readin
     return Example(f"{_year_of(root)}{name}", image, size, mask=path)
 
 
-def _unknown(numbers: Picture, classes: int) -> Sequence[int]:
+def _unknown(numbers: ImageArray, classes: int) -> Sequence[int]:
     """Numbers of a mask that stand for nothing."""
     return [int(number) for number in np.unique(numbers) if classes < number < IGNORED]

@@ -12,9 +12,9 @@ from iecl.estimators.rows import check_rows
 def coding_rate(z: Float[Tensor, "batch dim"], epsilon_squared: float = 0.25) -> Float[Tensor, ""]:
     """Nats needed to code a row of `z` up to a mean squared error of `epsilon_squared`.
 
-    R = 1/2 log det(I + dim / (batch epsilon^2) z^T z), not centred.
+    R = 1/2 log det(I + dim / (batch epsilon^2) z^T z), not centerd.
 
-    Scale: 0 at z = 0, grows like dim log c once c z is large; give it normalised rows, or it is maximised by growing
+    Scale: 0 at z = 0, grows like dim log c once c z is large; give it normalized rows, or it is maximized by growing
     them. Unit rows: at most min(batch, dim)/2 log(1 + dim / (min(batch, dim) epsilon^2)).
     Bias: none as a bound on code length; as an entropy it is too large by what epsilon adds.
     Cost: batch dim min(batch, dim) for the Gram matrix of the smaller side, and that side cubed.

@@ -62,7 +62,7 @@ def circular_norm(weight: Float[Tensor, "out in kh kw"], height: int, width: int
     """Norm of a convolution of stride 1 that wraps around at the border, exact and differentiable.
 
     On each frequency it is a matrix (out, in): the largest of their norms (Sedghi et al. 2019). With zeros around
-    instead, the norm is at most that of a circular convolution on a picture larger by the kernel's side less 1.
+    instead, the norm is at most that of a circular convolution on an image larger by the kernel's side less 1.
     Cost: height width min(out, in)^2 max(out, in).
 
     >>> circular_norm(torch.ones(1, 1, 3, 3), 16, 16).item()
@@ -81,15 +81,15 @@ def convolution_norm(
     """Norm of a convolution at its real input size, by power iteration through it and its adjoint.
 
     Any stride, padding, dilation and groups. Never too large; after 200 iterations usually within a thousandth.
-    Cost: two convolutions of one picture for each iteration.
+    Cost: two convolutions of one image for each iteration.
 
     >>> round(convolution_norm(torch.ones(1, 1, 3, 3), Geometry(16, 16, padding=(1, 1))).item(), 4)
     8.7968
     """
     u, v = start_vectors(weight, geometry)
     for _ in range(iterations):
-        u = normalised(geometry.push(weight, v))
-        v = normalised(geometry.pull(weight, u))
+        u = normalized(geometry.push(weight, v))
+        v = normalized(geometry.pull(weight, u))
     return (u * geometry.push(weight, v)).sum()
 
 
@@ -98,10 +98,10 @@ def start_vectors(weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
     empty = weight.new_zeros(1, weight.shape[1] * geometry.groups, geometry.height, geometry.width)
     shape = geometry.push(weight, empty).shape
     drawn = counter.normal(counter.key(0, "spectral norm"), torch.arange(1), shape.numel())
-    u = normalised(drawn.to(weight).reshape(shape))
-    return u, normalised(geometry.pull(weight, u))
+    u = normalized(drawn.to(weight).reshape(shape))
+    return u, normalized(geometry.pull(weight, u))
 
 
-def normalised(x: Tensor) -> Tensor:
+def normalized(x: Tensor) -> Tensor:
     """The tensor with length 1 as one long vector."""
     return normalize(x.flatten(), dim=0).reshape(x.shape)

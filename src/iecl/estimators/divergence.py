@@ -105,7 +105,7 @@ def isotropic_kl(
     Scale: smallest where the rows have the scale of q; unit rows of width dim want a variance of about 1 / dim.
     Bias: that of the entropy, see `log_det_bias`, with the opposite sign.
     Cost: rows dim^2 + dim^3.
-    Collapse: large and finite through the floor, so that minimising it spreads the rows.
+    Collapse: large and finite through the floor, so that minimizing it spreads the rows.
 
     >>> p = torch.tensor([[1., 1], [1, -1], [-1, 1], [-1, -1]])     # unbiased variance 4/3
     >>> round(isotropic_kl(p, shrinkage=0, floor=0).item(), 6)     # 4/3 - 1 - log(4/3)
@@ -124,7 +124,7 @@ def printed_isotropic_kl(
     shrinkage: float = 0.1,
     floor: float = 1e-6,
 ) -> Float[Tensor, ""]:
-    """`isotropic_kl` as the paper prints it, kept for study: not a divergence, and minimising it collapses p.
+    """`isotropic_kl` as the paper prints it, kept for study: not a divergence, and minimizing it collapses p.
 
     +H(p) + |m_p - mean|^2 / (2 variance) + dim/2 log(2 pi variance): the entropy has the wrong sign and the trace is
     missing. It is not 0 for equal laws, and it falls without bound as the rows contract.
@@ -182,5 +182,5 @@ def softmax_kl(
 
 
 def _log_area(p: Tensor, variance: Tensor | float) -> Tensor:
-    """dim/2 log(2 pi variance): what a Gaussian's density costs at its centre."""
+    """dim/2 log(2 pi variance): what a Gaussian's density costs at its center."""
     return p.shape[1] / 2 * torch.as_tensor(2 * math.pi * variance, dtype=p.dtype, device=p.device).log()

@@ -28,8 +28,8 @@ def covariance(
         UserError: for fewer than 2 rows, and without shrinkage for fewer rows than columns + 1.
     """
     check_rows(z, "a covariance")
-    centred = z - z.mean(0)
-    return shrunk(centred.T @ centred / (len(z) - unbiased), len(z), shrinkage, floor)
+    centerd = z - z.mean(0)
+    return shrunk(centerd.T @ centerd / (len(z) - unbiased), len(z), shrinkage, floor)
 
 
 def shrunk(plain: Float[Tensor, "dim dim"], rows: int, shrinkage: float, floor: float) -> Float[Tensor, "dim dim"]:
@@ -63,7 +63,7 @@ def log_det_entropy(
 ) -> Float[Tensor, ""]:
     """Entropy of the Gaussian with the rows' mean and shrunk covariance, in nats.
 
-    Scale: grows by dim log c for c z (exactly with floor = 0), without bound: give it normalised rows.
+    Scale: grows by dim log c for c z (exactly with floor = 0), without bound: give it normalized rows.
     Bias: without shrinkage half of `log_det_bias(batch, dim)`, which is large near batch = dim; compare only values of
     the same batch, width and shrinkage.
     Cost: batch dim^2 + dim^3.

@@ -1,4 +1,4 @@
-"""Entropy of directions: rows are normalised inside, so none of these depends on scale."""
+"""Entropy of directions: rows are normalized inside, so none of these depends on scale."""
 
 import math
 

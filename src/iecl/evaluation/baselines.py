@@ -28,7 +28,7 @@ def knn_of_pixels(data: str) -> float:
 
 
 def knn_of_random(data: str, backbone: str, seed: int = 0) -> float:
-    """Accuracy by kNN of a freshly initialised backbone whose batch norms have seen a few batches."""
+    """Accuracy by kNN of a freshly initialized backbone whose batch norms have seen a few batches."""
     settings = resolve_data(DataSettings(name=data))
     module, words = random_backbone(backbone, seed)
     size, mean, std = settings.image_size, settings.mean, settings.std

@@ -1,4 +1,4 @@
-"""What every evaluation stands on: a model, pictures to measure it with, a device, and a place for work in progress."""
+"""What every evaluation stands on: a model, images to measure it with, a device, and a place for work in progress."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ class Bench:
     """The data as the user named them; None: those of the run."""
     line: ProgressLine
     keep_decoded: bool = False
-    """Keep decoded pictures in memory, which pays when they are read more than once."""
+    """Keep decoded images in memory, which pays when they are read more than once."""
     work: Path | None = None
     """A folder in which a long evaluation may keep what it needs to go on after a break; None: it starts anew."""
     device: torch.device = field(default_factory=best_device)
@@ -62,11 +62,11 @@ class Bench:
 
     @cached_property
     def data(self) -> DataSettings:
-        """Which pictures to read: those named, or those of the run, for views of the model's size."""
+        """Which images to read: those named, or those of the run, for views of the model's size."""
         is_run = Path(self.target).is_dir()
         trained_on = read_plan(RunDirectory(self.target)).data if is_run else DataSettings()
         if self.given is not None:
-            # The same folder of named sets, the same limits; everything that depends on the pictures is chosen anew.
+            # The same folder of named sets, the same limits; everything that depends on the images is chosen anew.
             chosen = replace(trained_on, name=self.given, labels="auto", decode_size=0, mean=(), std=())
         elif is_run:
             # A run may have ignored the class folders; to measure it they are needed.
@@ -87,11 +87,11 @@ class Bench:
 
     @property
     def has_own_test(self) -> bool:
-        """Whether the data come with test pictures; otherwise a fixed part of a folder takes their place."""
+        """Whether the data come with test images; otherwise a fixed part of a folder takes their place."""
         return has_test(self.data.name)
 
     def place(self, name: str, *what: Any) -> Path | None:
-        """Where a long evaluation keeps its checkpoints: other settings, weights or pictures have another place."""
+        """Where a long evaluation keeps its checkpoints: other settings, weights or images have another place."""
         if self.work is None:
             return None
         model = self.model
@@ -99,21 +99,21 @@ class Bench:
         return self.work / f"{name}-{blake2b(text.encode(), digest_size=8).hexdigest()}"
 
     def open(self, split: str) -> Source:
-        """The pictures of a split."""
+        """The images of a split."""
         return open_source(self.data, split, self._skip, self.line.count(f"reading {split} images"))
 
     @cached_property
-    def train_pictures(self) -> Source:
-        """Labelled training pictures."""
-        return self._labelled("train-part")
+    def train_images(self) -> Source:
+        """Labeled training images."""
+        return self._labeled("train-part")
 
     @cached_property
-    def test_pictures(self) -> Source:
-        """Labelled test pictures."""
-        return self._labelled("test")
+    def test_images(self) -> Source:
+        """Labeled test images."""
+        return self._labeled("test")
 
-    def _labelled(self, split: str) -> Source:
-        """The pictures of a split; without labels it is refused now and not after the features were made."""
+    def _labeled(self, split: str) -> Source:
+        """The images of a split; without labels it is refused now and not after the features were made."""
         source = self.open(split)
         if not (source.labels >= 0).any():
             raise no_labels(split.removesuffix("-part"))
@@ -121,20 +121,20 @@ class Bench:
 
     @cached_property
     def train(self) -> Features:
-        """One row for each labelled training picture, seen once and plain."""
-        both = self.train_pictures, self.test_pictures  # a fault of either is told before the work
+        """One row for each labeled training image, seen once and plain."""
+        both = self.train_images, self.test_images  # a fault of either is told before the work
         if self.model.method == RANDOM:
             self._estimate_statistics()
-        return self.features(both[0], "train").labelled("train")
+        return self.features(both[0], "train").labeled("train")
 
     @torch.no_grad()
     def _estimate_statistics(self) -> None:
         """Without this the running statistics of an untrained batch norm are those of no data at all."""
         model = self.model
         model.backbone.train()
-        batches = in_order(self.train_pictures, STATISTICS_BATCH, self.data.num_workers, self._skip)
-        for pictures in islice(batches, STATISTICS_BATCHES):
-            seen = pictures.to(self.device)
+        batches = in_order(self.train_images, STATISTICS_BATCH, self.data.num_workers, self._skip)
+        for images in islice(batches, STATISTICS_BATCHES):
+            seen = images.to(self.device)
             share = plain_share(model.image_size)
             model.backbone(make_plain(seen.images, seen.sizes, model.image_size, model.mean, model.std, share))
         batches.close()
@@ -142,12 +142,12 @@ class Bench:
 
     @cached_property
     def test(self) -> Features:
-        """One row for each labelled test picture, seen once and plain."""
+        """One row for each labeled test image, seen once and plain."""
         assert self.train is not None  # first: an untrained backbone gets its statistics there
-        return self.features(self.test_pictures, "test").labelled("test")
+        return self.features(self.test_images, "test").labeled("test")
 
     def features(self, source: Source, what: str, backbone: nn.Module | None = None) -> Features:
-        """One row for each readable picture; `backbone` stands in for the model's own."""
+        """One row for each readable image; `backbone` stands in for the model's own."""
         model = self.model
         return extract(
             model.backbone if backbone is None else backbone,
@@ -164,11 +164,11 @@ class Bench:
         )
 
     def crops(self, seed: int, epoch: int) -> Features:
-        """One row for a random crop of each readable training picture."""
+        """One row for a random crop of each readable training image."""
         model = self.model
         return extract_crops(
             model.backbone,
-            self.train_pictures,
+            self.train_images,
             image_size=model.image_size,
             mean=model.mean,
             std=model.std,
@@ -181,13 +181,13 @@ class Bench:
 
     @property
     def batch(self) -> int:
-        """Pictures in a forward pass without gradient."""
-        return 256 if self.model.image_size <= SMALL else 64  # activations of 64 large pictures fit in any memory
+        """Images in a forward pass without gradient."""
+        return 256 if self.model.image_size <= SMALL else 64  # activations of 64 large images fit in any memory
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many pictures and classes a classification rests on."""
-        return {"n_train": len(self.train), "n_test": len(self.test), "classes": len(self.train_pictures.classes)}
+        """How many images and classes a classification rests on."""
+        return {"n_train": len(self.train), "n_test": len(self.test), "classes": len(self.train_images.classes)}
 
     @property
     def protocol(self) -> dict[str, Any]:
@@ -208,9 +208,9 @@ class Bench:
 
     @property
     def seen(self) -> str:
-        """What the backbone sees of a picture, as in `whole 32px` or `centre 0.875 224px`."""
+        """What the backbone sees of an image, as in `whole 32px` or `center 0.875 224px`."""
         share = plain_share(self.model.image_size)
-        return f"{'whole' if share == 1 else f'centre {share:g}'} {self.model.image_size}px"
+        return f"{'whole' if share == 1 else f'center {share:g}'} {self.model.image_size}px"
 
     def _skip(self, path: str, reason: str) -> None:
         self.skipped[path] = reason

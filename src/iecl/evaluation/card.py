@@ -111,7 +111,7 @@ def _spoken(result: Mapping[str, Any]) -> str:
 
 
 def numbers(results: Iterable[Mapping[str, Any]]) -> str:
-    """Every number of one model, with its deviation, its repetitions and how many pictures it rests on."""
+    """Every number of one model, with its deviation, its repetitions and how many images it rests on."""
     rows = [
         [result["evaluation"], name.replace("_", " "), _share(result, name), *_base(result, name)]
         for result in results
@@ -137,7 +137,7 @@ def _share(result: Mapping[str, Any], name: str) -> str:
 
 
 def _base(result: Mapping[str, Any], name: str) -> list[str]:
-    """Repetitions, test pictures, and the paper's number where this is the one that it prints."""
+    """Repetitions, test images, and the paper's number where this is the one that it prints."""
     paper = printed(result["evaluation"], result["method"]) if name == result["numbers"][0] else None
     beside = "" if paper is None else f"{100 * paper:.2f} %"
     return [str(result["protocol"]["repetitions"]), f"{result['n_test']:,}", beside]

@@ -18,27 +18,27 @@ class Scores:
     values: dict[str, float]
     """Numbers between 0 and 1; the first one stands for the evaluation where there is room for one."""
     counts: dict[str, int]
-    """How many pictures and classes the numbers rest on: `n_train`, `n_test`, `classes`."""
+    """How many images and classes the numbers rest on: `n_train`, `n_test`, `classes`."""
     protocol: dict[str, Any]
     """Everything besides the settings that moves the numbers."""
     seen: str = ""
-    """What the network saw of a picture, for the protocol's short name."""
+    """What the network saw of an image, for the protocol's short name."""
     details: dict[str, Any] = field(default_factory=dict)
     """Whatever else there is to say."""
     hits: Bool[Tensor, " n_test"] | None = field(default=None, compare=False)
-    """Which test pictures were right, where the first number is the share of them."""
+    """Which test images were right, where the first number is the share of them."""
     lists: dict[str, Any] = field(default_factory=dict)
-    """Names of the pictures that were learnt from, where that is a choice: too long for the result itself."""
+    """Names of the images that were learned from, where that is a choice: too long for the result itself."""
 
 
 class Evaluation(ABC):
-    """The contract. An evaluation holds its settings and nothing that was learnt."""
+    """The contract. An evaluation holds its settings and nothing that was learned."""
 
     Settings: ClassVar[type]
     repeats_itself: ClassVar[bool] = False
     """Whether it takes several tries by itself, so that it need not be repeated with other seeds."""
     rereads: bool = False
-    """Whether training pictures are read more than once, so that keeping them decoded pays."""
+    """Whether training images are read more than once, so that keeping them decoded pays."""
 
     settings: Any
 

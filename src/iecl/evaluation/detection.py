@@ -16,7 +16,7 @@ from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.voc import detector as network
 from iecl.evaluation.voc.detector import LEVELS, NECKS, Detector, DetectorShape, make_detector
 from iecl.evaluation.voc.fitting import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
-from iecl.evaluation.voc.pictures import Boxed, boxed, draws, load_image, moved_back, scaled, size_for_short
+from iecl.evaluation.voc.images import Boxed, boxed, draws, load_image, moved_back, scaled, size_for_short
 from iecl.evaluation.voc.precision import (
     THRESHOLDS,
     Found,
@@ -42,26 +42,26 @@ class DetectionSettings:
     test: str = setting("val", "list to measure with")
     neck: str = setting("fpn", "form of the detector; numbers of the two are not comparable", choices=NECKS)
     batch_norm: str = setting("train", "batch norm of the backbone", choices=BATCH_NORMS)
-    epochs: int = setting(24, "passes over the training pictures", low=1)
-    batch_size: int = setting(16, "pictures in a step", low=1)
+    epochs: int = setting(24, "passes over the training images", low=1)
+    batch_size: int = setting(16, "images in a step", low=1)
     lr: float = setting(1e-4, "learning rate of SGD, as printed; MoCo's recipe has 0.02", above=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-4, "weight decay of kernels; biases and norms have none", low=0)
     schedule: str = setting("steps", "how the rate falls; steps: to 1/10 at 3/4, 1/100 at 11/12", choices=SCHEDULES)
     warmup_steps: int = setting(100, "steps over which the rate rises from 0", low=0)
     min_sizes: tuple[int, ...] = setting(
-        (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), "shorter sides of training pictures, drawn", low=16
+        (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), "shorter sides of training images, drawn", low=16
     )
-    test_min_size: int = setting(800, "shorter side of test pictures", low=16)
+    test_min_size: int = setting(800, "shorter side of test images", low=16)
     max_size: int = setting(1333, "the longer side is at most this", low=16)
-    hflip: bool = setting(True, "mirror half of the training pictures")
+    hflip: bool = setting(True, "mirror half of the training images")
     with_difficult: bool = setting(True, "train on objects marked difficult too, as MoCo's recipe does")
     anchors: tuple[int, ...] = setting((32, 64, 128, 256, 512), "sides of anchors; fpn: one for each level", low=1)
     channels: int = setting(256, "fpn: channels of the pyramid", low=1)
     hidden_dim: int = setting(1024, "fpn: width of the two linear layers for a region", low=1)
-    rois: int = setting(512, "regions of a training picture that the second stage learns from", low=1)
-    proposals: int = setting(1000, "regions of a test picture that the second stage looks at; twice in training", low=1)
-    num_workers: int = setting(2, "threads that read pictures; changes no number", low=0)
+    rois: int = setting(512, "regions of a training image that the second stage learns from", low=1)
+    proposals: int = setting(1000, "regions of a test image that the second stage looks at; twice in training", low=1)
+    num_workers: int = setting(2, "threads that read images; changes no number", low=0)
     seed: int = setting(0, "decides new weights, order and draws", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
@@ -84,27 +84,29 @@ class Detection(Evaluation):
     def summary(self) -> str:
         """As in `detection/1 faster-rcnn fpn sgd lr=0.0001 batch=16 epochs=24 bn=train`."""
         s = self.settings
-        return f"detection/1 faster-rcnn {s.neck} sgd lr={s.rate:g} batch={s.batch} epochs={s.epochs} bn={s.batch_norm}"
+        return (
+            f"detection/1 faster-rcnn {s.neck} sgd lr={s.lr:g} batch={s.batch_size} epochs={s.epochs} bn={s.batch_norm}"
+        )
 
     def measure(self, bench: Bench) -> Scores:
-        """Train a detector on the training pictures and measure it on the test pictures."""
+        """Train a detector on the training images and measure it on the test images."""
         s = self.settings
         coco_metric()
         train, test = open_both(bench, open_boxes, s.train, s.test)
         for boxes in (train, test):
             if boxes.counts["objects"] - boxes.counts["difficult"] < 1:
-                raise UserError(f"the pictures of {boxes.name} have no object to find", where="--data")
+                raise UserError(f"the images of {boxes.name} have no object to find", where="--data")
         detector, proof = self._detector(bench, len(train.classes))
         work = None if bench.work is None else bench.work / "detection"
         memory = Memory(work, identity("detection", as_values(s), bench, train, proof))
         curve = self._train(detector, train, memory, bench)
-        found = detect(detector, test, s.test_side, s.longest, bench)
+        found = detect(detector, test, s.test_min_size, s.max_size, bench)
         values, by_class = precisions(found, test)
         return Scores(
             values,
             counts(train, test),
             common_protocol(bench, train, test, proof, s.batch_norm) | self._protocol(),
-            f"{train.name}>{test.name} {s.test_side}px",
+            f"{train.name}>{test.name} {s.test_min_size}px",
             {"curve": {"loss": curve}, **by_class, "boxes": {"train": train.counts, "test": test.counts}},
         )
 
@@ -112,14 +114,14 @@ class Detection(Evaluation):
         """A detector around a copy of the backbone, on the bench's device, with proof of its weights."""
         s, model = self.settings, bench.model
         resnet = pretrained_resnet(model, "detection")
-        shape = DetectorShape(s.neck, s.anchors, s.channels, s.hidden, s.rois, s.proposals)
+        shape = DetectorShape(s.neck, s.anchors, s.channels, s.hidden_dim, s.rois, s.proposals)
         with seeded(counter.key(s.seed, "voc/weights"), torch.device("cpu")):
             made = make_detector(resnet, shape, classes, model.mean, model.std)
         proof = built_in_proof(made.pretrained, model.backbone.state_dict())
         if s.batch_norm == "frozen":
             freeze_norms(made.pretrained.values())
-        size = max(s.short_sides), min(s.longest, 4 * max(s.short_sides) // 3)  # most pictures of VOC are 3 by 4
-        check_room(made.network, _maps, s.batch, size, bench.device, model.name)
+        size = max(s.min_sizes), min(s.max_size, 4 * max(s.min_sizes) // 3)  # most images of VOC are 3 by 4
+        check_room(made.network, _maps, s.batch_size, size, bench.device, model.name)
         made.network.to(bench.device)
         return made, proof
 
@@ -129,12 +131,12 @@ class Detection(Evaluation):
 
         def load(slot: Slot) -> Boxed:
             side, mirror = draws(s.seed, slot.epoch, slot.position, 2)
-            short = s.short_sides[int(side * len(s.short_sides))]
+            short = s.min_sizes[int(side * len(s.min_sizes))]
             return boxed(
                 train.examples[slot.row],
                 short,
-                s.longest,
-                mirrored=s.mirror and mirror < 0.5,
+                s.max_size,
+                mirrored=s.hflip and mirror < 0.5,
                 with_difficult=s.with_difficult,
             )
 
@@ -143,7 +145,7 @@ class Detection(Evaluation):
             losses: dict[str, Tensor] = detector.network([one.image.to(device) for one in batch], targets)
             return torch.stack(list(losses.values())).sum()
 
-        optimizer = SGD(groups_of(detector.network, s.weight_decay), lr=s.rate, momentum=s.momentum)
+        optimizer = SGD(groups_of(detector.network, s.weight_decay), lr=s.lr, momentum=s.momentum)
         fit = Fit(detector.network, optimizer, self._course, len(train), memory, bench.line, device)
         return fit.run(load, loss_of)
 
@@ -152,11 +154,11 @@ class Detection(Evaluation):
         s = self.settings
         return Course(
             epochs=s.epochs,
-            batch=s.batch,
-            rate=s.rate,
+            batch=s.batch_size,
+            rate=s.lr,
             schedule=s.schedule,
-            warmup=s.warmup,
-            workers=s.workers,
+            warmup=s.warmup_steps,
+            workers=s.num_workers,
             seed=s.seed,
         )
 
@@ -179,17 +181,17 @@ class Detection(Evaluation):
 
 
 @torch.no_grad()
-def detect(detector: Detector, pictures: VocSet, short: int, longest: int, bench: Bench) -> list[Found]:
-    """What the detector finds in each picture, in the pixels of the picture as it is stored."""
+def detect(detector: Detector, images: VocSet, short: int, longest: int, bench: Bench) -> list[Found]:
+    """What the detector finds in each image, in the pixels of the image as it is stored."""
     made = []
-    progress = bench.line.count("detecting in test pictures")
+    progress = bench.line.count("detecting in test images")
     detector.network.eval()
-    for number, example in enumerate(pictures.examples, start=1):
+    for number, example in enumerate(images.examples, start=1):
         size = size_for_short(example.size, short, longest)
         (said,) = detector.network([scaled(load_image(example), size).to(bench.device)])
         boxes, scores, labels = (said[name].cpu() for name in ("boxes", "scores", "labels"))
         made.append(Found(moved_back(boxes, size, example.size), scores, labels))
-        progress(number, len(pictures))
+        progress(number, len(images))
     return made
 
 
@@ -212,6 +214,6 @@ def _truth(boxes: Boxes) -> Truth:
 
 
 def _maps(network: Any, images: Tensor) -> Any:
-    """Backbone, neck and the first head, which see whole pictures; the second sees a few regions."""
+    """Backbone, neck and the first head, which see whole images; the second sees a few regions."""
     found = network.backbone(images)
     return network.rpn.head(list(found.values()) if isinstance(found, dict) else [found])

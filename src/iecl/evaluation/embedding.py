@@ -30,7 +30,7 @@ def embed(
     quiet: bool = True,
     **foreign: Any,
 ) -> dict[str, Any]:
-    """Write the features of all images of a folder or a data set, training images before test images.
+    """Write the features of all images of a folder or a dataset, training images before test images.
 
     A `.npz` file holds the arrays `features` (float32, one row for each image), `paths`, `labels` (-1: none), `splits`
     and `index` (the place in its split); numpy opens it without pickle. A `.parquet` file holds the same columns. The
@@ -38,7 +38,7 @@ def embed(
 
     Args:
         target: a run directory, a file of weights, or `random`; see `iecl.evaluation.model.load_model`.
-        data: folder or named data set; None: the data of the run.
+        data: folder or named dataset; None: the data of the run.
         out: file to write.
         checkpoint: which weights of a run: `final`, `last` or `best`.
         overwrite: replace a file that is there.

@@ -1,4 +1,4 @@
-"""Features of pictures under a frozen backbone: one pass, no gradient, nothing in the backbone changes."""
+"""Features of images under a frozen backbone: one pass, no gradient, nothing in the backbone changes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,12 +19,12 @@ from iecl.views.policies import POLICIES, ViewPlan
 LAYOUT = torch.channels_last
 """The order in memory that convolutions are fastest in."""
 CROPS = POLICIES["crop"]
-"""What an augmented probe sees: random crops and mirror images, colours as they are."""
+"""What an augmented probe sees: random crops and mirror images, colors as they are."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """One row for each readable picture of a source, in the order of the source."""
+    """One row for each readable image of a source, in the order of the source."""
 
     values: Float[Tensor, "n width"]
     labels: Int64[Tensor, " n"]
@@ -35,7 +35,7 @@ class Features:
     def __len__(self) -> int:
         return len(self.values)
 
-    def labelled(self, name: str) -> "Features":
+    def labeled(self, name: str) -> "Features":
         """The rows that have a label.
 
         Raises:
@@ -64,12 +64,12 @@ def no_labels(name: str) -> UserError:
     return UserError(
         f"the {name} images have no labels",
         where="--data",
-        do="give a folder with one sub-folder for each class, or a labelled data set",
+        do="give a folder with one sub-folder for each class, or a labeled dataset",
     )
 
 
 def refuse_one_class(labels: Int64[Tensor, " n"]) -> None:
-    """Pictures of one class teach a classifier nothing.
+    """Images of one class teach a classifier nothing.
 
     Raises:
         UserError: all labels are equal.
@@ -92,24 +92,24 @@ def extract(
     progress: Progress | None = None,
     on_bad: OnBad | None = None,
 ) -> Features:
-    """The features of every readable picture, each seen once and whole or in its middle square.
+    """The features of every readable image, each seen once and whole or in its middle square.
 
     Args:
-        backbone: maps normalised images to features; comes back in the mode and with the buffers it came with.
-        source: the pictures.
+        backbone: maps normalized images to features; comes back in the mode and with the buffers it came with.
+        source: the images.
         image_size: side of the view.
         mean: mean of each channel on the scale 0 to 1, as in training.
         std: deviation of each channel, as in training.
-        share: side of the middle square as a share of the picture's shorter side; 1 for small pictures.
+        share: side of the middle square as a share of the image's shorter side; 1 for small images.
         device: where the backbone is and computes.
-        batch: pictures in one forward pass; changes no number beyond rounding.
+        batch: images in one forward pass; changes no number beyond rounding.
         workers: processes that decode.
-        progress: is told how many pictures are done, of how many.
+        progress: is told how many images are done, of how many.
         on_bad: is told each file that is left out; without it, the log is.
     """
 
-    def view(pictures: Batch) -> Tensor:
-        return make_plain(pictures.images, pictures.sizes, image_size, mean, std, share, LAYOUT)
+    def view(images: Batch) -> Tensor:
+        return make_plain(images.images, images.sizes, image_size, mean, std, share, LAYOUT)
 
     return _fill(backbone, in_order(source, batch, workers, on_bad), view, device, len(source), progress)
 
@@ -127,11 +127,11 @@ def extract_crops(
     batch: int = 256,
     workers: int = 0,
 ) -> Features:
-    """The features of one random crop of every readable picture; seed and epoch decide which crop."""
+    """The features of one random crop of every readable image; seed and epoch decide which crop."""
 
-    def view(pictures: Batch) -> Tensor:
+    def view(images: Batch) -> Tensor:
         made = make_views(
-            pictures,
+            images,
             CROPS,
             ViewPlan(full=1),
             size=image_size,
@@ -160,11 +160,11 @@ def _fill(
     labels, index = torch.empty(total, dtype=torch.int64), torch.empty(total, dtype=torch.int64)
     filled = 0
     with evaluating(backbone), torch.inference_mode():
-        for pictures in batches:
-            x = view(pictures.to(torch.device(device)))
+        for images in batches:
+            x = view(images.to(torch.device(device)))
             rows = slice(filled, filled + len(x))
             values[rows] = backbone(x).float()
-            labels[rows], index[rows] = pictures.labels, pictures.index
+            labels[rows], index[rows] = images.labels, images.index
             filled = rows.stop
             if progress is not None:
                 progress(filled, total)

@@ -1,4 +1,4 @@
-"""Few labels: logistic regression on the frozen features of a few training pictures, over several fixed draws."""
+"""Few labels: logistic regression on the frozen features of a few training images, over several fixed draws."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.features import Features, refuse_one_class
 from iecl.evaluation.linear import Scale
 from iecl.evaluation.logistic import logistic
-from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labelled_part, names_of, published
+from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labeled_part, names_of, published
 from iecl.reading import LARGEST
 from iecl.settings import setting
 
@@ -22,15 +22,17 @@ from iecl.settings import setting
 class FewShotSettings:
     """Which labels are known, and how the classifier is held back."""
 
-    label_fractions: tuple[float, ...] = setting((0.01, 0.1), "shares of each class whose labels are known", above=0, high=1)
-    shots: tuple[int, ...] = setting((1, 5, 10), "numbers of pictures of each class whose labels are known", low=1)
-    trials: int = setting(5, "different draws of those pictures; mean and deviation are over them", low=1)
+    label_fractions: tuple[float, ...] = setting(
+        (0.01, 0.1), "shares of each class whose labels are known", above=0, high=1
+    )
+    shots: tuple[int, ...] = setting((1, 5, 10), "numbers of images of each class whose labels are known", low=1)
+    trials: int = setting(5, "different draws of those images; mean and deviation are over them", low=1)
     inverse_penalty: float = setting(
         10.0,
         "inverse of the penalty (C), for features of mean 0 and mean squared length 1; fixed, never chosen",
         above=0,
     )
-    seed: int = setting(0, "decides which pictures are drawn", low=0, high=LARGEST)
+    seed: int = setting(0, "decides which images are drawn", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
         if not self.budgets:
@@ -39,7 +41,10 @@ class FewShotSettings:
     @property
     def budgets(self) -> tuple[Budget, ...]:
         """Shares first, each once."""
-        every = [*(Budget(share=share) for share in self.label_fractions), *(Budget(shots=shots) for shots in self.shots)]
+        every = [
+            *(Budget(share=share) for share in self.label_fractions),
+            *(Budget(shots=shots) for shots in self.shots),
+        ]
         return tuple(dict.fromkeys(every))
 
 
@@ -71,21 +76,21 @@ def few_shot(
 ) -> list[FewShotResult]:
     """Fit a classifier on each draw of each budget and test it.
 
-    Features are standardised over all training pictures, which takes no label, and divided by the root of their number.
+    Features are standardized over all training images, which takes no label, and divided by the root of their number.
     The classifier is the minimum of a convex function: nothing is random but the draw, nothing is chosen.
 
     Args:
-        train: labelled features.
-        test: labelled features of other pictures.
+        train: labeled features.
+        test: labeled features of other images.
         settings: which budgets, how many tries.
-        hashes: a number for each labelled row of `train` that the draws are made of; None: its index.
+        hashes: a number for each labeled row of `train` that the draws are made of; None: its index.
         progress: is told how many classifiers are done, of how many.
 
     Raises:
         UserError: labels are missing, there is only one class, or a feature is not finite.
     """
     settings = settings or FewShotSettings()
-    train, test = train.labelled("train"), test.labelled("test")
+    train, test = train.labeled("train"), test.labeled("test")
     refuse_one_class(train.labels)
     classes = int(max(train.labels.max(), test.labels.max())) + 1
     scale = Scale.of(train.values)
@@ -95,7 +100,7 @@ def few_shot(
         parts, found = [], []
         for attempt in range(settings.trials):
             draws = train.index if hashes is None else hashes
-            parts.append(labelled_part(train.labels, draws, budget, settings.seed, attempt))
+            parts.append(labeled_part(train.labels, draws, budget, settings.seed, attempt))
             head = logistic(seen.rows(parts[-1]), classes, settings.inverse_penalty).head
             found.append(head.readings(asked)[0].top1)
             if progress is not None:
@@ -122,14 +127,16 @@ class FewShot(Evaluation):
 
     @property
     def summary(self) -> str:
-        """As in `fewshot/1 logistic C=10 standardised 5 tries`."""
+        """As in `fewshot/1 logistic C=10 standardized 5 tries`."""
         s = self.settings
-        return f"fewshot/1 logistic C={s.strength:g} standardised {s.tries} {'tries' if s.tries > 1 else 'try'}"
+        return (
+            f"fewshot/1 logistic C={s.inverse_penalty:g} standardized {s.trials} {'tries' if s.trials > 1 else 'try'}"
+        )
 
     def measure(self, bench: Bench) -> Scores:
         """Means over the tries; deviations, fingerprints of the draws and their lists are among the details."""
         train = bench.train
-        names = names_of(bench.train_pictures, train.index)
+        names = names_of(bench.train_images, train.index)
         results = few_shot(
             train, bench.test, self.settings, hashes=hashes_of(names), progress=bench.line.count("classifier")
         )
@@ -137,7 +144,7 @@ class FewShot(Evaluation):
         details: dict[str, Any] = {
             "deviation": {f"top1_{result.budget.name}": result.deviation for result in results},
             "tries": {result.budget.name: list(result.top1) for result in results},
-            "pictures": {result.budget.name: len(result.parts[0]) for result in results},
+            "images": {result.budget.name: len(result.parts[0]) for result in results},
             "small_classes": {result.budget.name: result.misfits for result in results if result.misfits},
             "splits": {name: [fingerprint(part) for part in parts] for name, parts in lists.items()},
             "split_rule": RULE,

@@ -24,7 +24,7 @@ from iecl.evaluation.bench import Bench
 from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import CROPS, refuse_one_class
 from iecl.evaluation.heads import Heads
-from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labelled_part, names_of, published
+from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labeled_part, names_of, published
 from iecl.reading import LARGEST
 from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
 from iecl.schedule import Clock, warm_cosine
@@ -36,7 +36,7 @@ from iecl.views.policies import ViewPlan
 
 log = logging.getLogger("iecl.evaluation")
 STEPS_PER_EPOCH, LEAST_BATCH = 10, 16
-"""Steps that an epoch of few pictures takes, as long as that leaves so many pictures to a batch."""
+"""Steps that an epoch of few images takes, as long as that leaves so many images to a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ class FineTuneSettings:
     """How the network is trained; the defaults follow SimCLR's fine-tuning, at a batch of 256."""
 
     label_fraction: float = setting(1.0, "share of each class whose labels are known", above=0, high=1)
-    epochs: int = setting(30, "passes over the labelled pictures", low=1)
-    batch_size: int = setting(256, "pictures in a step, at most", low=2)
+    epochs: int = setting(30, "passes over the labeled images", low=1)
+    batch_size: int = setting(256, "images in a step, at most", low=2)
     lr: float = setting(0.05, "learning rate of the head; falls to 0 along half a cosine", above=0)
     backbone_lr: float = setting(0.05, "learning rate of the backbone, likewise", low=0)
     momentum: float = setting(0.9, "momentum of SGD, in Nesterov's form", above=0, high=1)
@@ -53,16 +53,16 @@ class FineTuneSettings:
     seed: int = setting(0, "decides which labels are known, the order and the crops", low=0, high=LARGEST)
 
 
-def even_batch(pictures: int, most: int) -> int:
-    """Pictures in a step, such that an epoch is divided into batches of one size and few pictures are left over.
+def even_batch(images: int, most: int) -> int:
+    """Images in a step, such that an epoch is divided into batches of one size and few images are left over.
 
-    An epoch of few pictures still takes several steps, or 30 epochs would be as many steps; batch norm sets the limit.
+    An epoch of few images still takes several steps, or 30 epochs would be as many steps; batch norm sets the limit.
 
-    >>> [even_batch(pictures, most=256) for pictures in (50_000, 600, 100, 20, 3)]
+    >>> [even_batch(images, most=256) for images in (50_000, 600, 100, 20, 3)]
     [255, 60, 14, 10, 3]
     """
-    most = min(most, max(pictures // STEPS_PER_EPOCH, LEAST_BATCH))
-    return max(2, pictures // -(-pictures // most))
+    most = min(most, max(images // STEPS_PER_EPOCH, LEAST_BATCH))
+    return max(2, images // -(-images // most))
 
 
 class Network(nn.Module):
@@ -84,10 +84,10 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Lesson:
-    """The labelled pictures of a fine-tuning, and what identifies them."""
+    """The labeled images of a fine-tuning, and what identifies them."""
 
     names: list[str]
-    """Of all training pictures that can be read and have a label."""
+    """Of all training images that can be read and have a label."""
     part: Tensor
     """Which of these the network learns from."""
     loader: Loader
@@ -95,12 +95,12 @@ class Lesson:
 
     @classmethod
     def of(cls, bench: Bench, settings: FineTuneSettings) -> "Lesson":
-        """The pictures that `share` and `seed` allow, of those that the pass for features could read."""
-        train, source = bench.train, bench.train_pictures
+        """The images that `share` and `seed` allow, of those that the pass for features could read."""
+        train, source = bench.train, bench.train_images
         refuse_one_class(train.labels)
-        classes = int(max(source.labels.max(), bench.test_pictures.labels.max())) + 1
+        classes = int(max(source.labels.max(), bench.test_images.labels.max())) + 1
         names = names_of(source, train.index)
-        part = labelled_part(train.labels, hashes_of(names), Budget(share=settings.label_fraction), settings.seed)
+        part = labeled_part(train.labels, hashes_of(names), Budget(share=settings.label_fraction), settings.seed)
         loader = Loader(
             ChosenSource(source, train.index[part].numpy()),
             batch=even_batch(len(part), settings.batch_size),
@@ -112,7 +112,7 @@ class Lesson:
 
     @property
     def chosen(self) -> list[str]:
-        """What the pictures are called that the network learns from."""
+        """What the images are called that the network learns from."""
         return published(self.names, [self.part])[0]
 
 
@@ -180,7 +180,7 @@ class Course:
                 self.optimizer.step()
 
     def _crops(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
-        """A random crop of each picture, mirrored or not, and its label."""
+        """A random crop of each image, mirrored or not, and its label."""
         model, seed = self.bench.model, counter.key(self.settings.seed, "finetune/crops")
         for batch in batches:
             moved = batch.to(self.bench.device)
@@ -218,8 +218,8 @@ class FineTune(Evaluation):
     def summary(self) -> str:
         """As in `finetune/1 sgd lr=0.05/0.05 wd=0.0001 batch=256 epochs=30 labels=100%`."""
         s = self.settings
-        rates = f"lr={s.rate:g}/{s.backbone_rate:g} wd={s.weight_decay:g}"
-        return f"finetune/1 sgd {rates} batch={s.batch} epochs={s.epochs} labels={100 * s.share:g}%"
+        rates = f"lr={s.lr:g}/{s.backbone_lr:g} wd={s.weight_decay:g}"
+        return f"finetune/1 sgd {rates} batch={s.batch_size} epochs={s.epochs} labels={100 * s.label_fraction:g}%"
 
     def measure(self, bench: Bench) -> Scores:
         """Train a copy, test it once."""
@@ -227,10 +227,10 @@ class FineTune(Evaluation):
         course = Course(bench, self.settings, lesson)
         course.run()
         network = course.network
-        test = bench.features(bench.test_pictures, "test", network.backbone).labelled("test")
+        test = bench.features(bench.test_images, "test", network.backbone).labeled("test")
         head = Heads(network.head.weight.detach()[None], network.head.bias.detach()[None])
         (reading,) = head.readings(test)
-        counts = {"n_train": len(lesson.part), "n_test": len(test), "classes": len(bench.train_pictures.classes)}
+        counts = {"n_train": len(lesson.part), "n_test": len(test), "classes": len(bench.train_images.classes)}
         protocol = bench.protocol | {"batch_norm": "trained, then running statistics", "features": "fine-tuned"}
         details: dict[str, Any] = {"batch_used": lesson.loader.batch}
         lists: dict[str, Any] = {}

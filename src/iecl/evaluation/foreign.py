@@ -27,7 +27,7 @@ def usual_size(backbone: str) -> int:
 
 
 def random_backbone(backbone: str, seed: int = 0) -> tuple[nn.Module, str]:
-    """A freshly initialised backbone, and a line in the place of a proof."""
+    """A freshly initialized backbone, and a line in the place of a proof."""
     module = make_backbone(backbone, seed)
     return module, f"random weights of seed {seed}, nothing was loaded, fingerprint {fingerprint(module.state_dict())}"
 

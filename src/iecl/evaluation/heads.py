@@ -101,7 +101,7 @@ class Reading:
 
     @property
     def merit(self) -> float:
-        """What a choice goes by: the loss, which a small part of the pictures gives far more surely than accuracy."""
+        """What a choice goes by: the loss, which a small part of the images gives far more surely than accuracy."""
         return -self.loss
 
 

@@ -18,9 +18,9 @@ from iecl.settings import setting
 
 @dataclass(frozen=True, kw_only=True)
 class KNNSettings:
-    """How neighbours vote."""
+    """How neighbors vote."""
 
-    k: int = setting(20, "neighbours that vote", low=1)
+    k: int = setting(20, "neighbors that vote", low=1)
     temperature: float = setting(0.07, "a vote weighs exp(cosine / temperature)", above=0)
     weights: str = setting("cosine", "what a vote weighs; uniform: all the same", choices=("cosine", "uniform"))
 
@@ -70,9 +70,9 @@ def knn(
     KNNResult(top1=0.5, top5=0.5, n=2, predictions=tensor([3, 5]))
 
     Args:
-        bank: labelled features that vote.
-        queries: labelled features to classify.
-        k: neighbours that vote.
+        bank: labeled features that vote.
+        queries: labeled features to classify.
+        k: neighbors that vote.
         temperature: a vote weighs exp(cosine / temperature).
         weights: `cosine`, or `uniform` for votes that all weigh the same.
         chunk: rows of queries and of the bank that are compared at once.
@@ -94,8 +94,8 @@ def knn_by_each(
     chunk: tuple[int, int] = (QUERIES, BANK),
     device: torch.device | str = "cpu",
 ) -> list[KNNResult]:
-    """The result of each way to vote, from one search for as many neighbours as the greatest k asks for."""
-    bank, queries = bank.labelled("train"), queries.labelled("test")
+    """The result of each way to vote, from one search for as many neighbors as the greatest k asks for."""
+    bank, queries = bank.labeled("train"), queries.labeled("test")
     if bank.values.shape[1] != queries.values.shape[1]:
         raise UserError(f"features of length {bank.values.shape[1]} and {queries.values.shape[1]} cannot be compared")
     classes, n = int(max(bank.labels.max(), queries.labels.max())) + 1, len(queries)
@@ -115,7 +115,7 @@ def knn_by_each(
 def _votes(
     cosine: Float[Tensor, "q k"], labels: Int64[Tensor, "q k"], classes: int, voting: KNNSettings
 ) -> Float[Tensor, "q classes"]:
-    """Votes for each class, minus infinity for a class that no neighbour has."""
+    """Votes for each class, minus infinity for a class that no neighbor has."""
     if voting.weights == "uniform":
         weights = torch.ones_like(cosine, dtype=torch.float64)
     else:  # relative to the nearest one, which changes no order: exp(1 / temperature) overflows for small temperatures
@@ -127,7 +127,7 @@ def _votes(
 
 @final
 class KNN(Evaluation):
-    """kNN over the features of all training pictures."""
+    """kNN over the features of all training images."""
 
     Settings = KNNSettings
 
@@ -140,7 +140,7 @@ class KNN(Evaluation):
         return f"knn/1 {self.settings.name}"
 
     def measure(self, bench: Bench) -> Scores:
-        """Classify every test picture; what the standard protocols give is among the details as `also`."""
+        """Classify every test image; what the standard protocols give is among the details as `also`."""
         votings = list(dict.fromkeys((self.settings, *STANDARD)))
         results = dict(zip(votings, knn_by_each(bench.train, bench.test, votings, device=bench.device), strict=True))
         result, also = results[self.settings], {voting.name: results[voting].top1 for voting in STANDARD}

@@ -22,7 +22,7 @@ from iecl.reading import LARGEST
 from iecl.settings import as_values, setting
 
 STEPS_PER_EPOCH = 20
-"""Least number of steps in an epoch of a sweep: with fewer, SGD on few pictures stops far from the optimum."""
+"""Least number of steps in an epoch of a sweep: with fewer, SGD on few images stops far from the optimum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class LinearSettings:
     mode: str = setting(
         "cached",
         "cached: features of the plain view, computed once; literal: of new crops and mirror images in each epoch, as "
-        "slow as so many passes; sweep: cached, and rate and decay are chosen on a tenth of the training pictures",
+        "slow as so many passes; sweep: cached, and rate and decay are chosen on a tenth of the training images",
         choices=("cached", "literal", "sweep"),
     )
     crops: int = setting(
@@ -46,11 +46,13 @@ class LinearSettings:
     )
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-5, "weight decay", low=0)
-    weight_decays: tuple[float, ...] = setting((1e-5, 1e-4, 1e-3, 1e-2), "what a sweep chooses its weight decay from", low=0)
+    weight_decays: tuple[float, ...] = setting(
+        (1e-5, 1e-4, 1e-3, 1e-2), "what a sweep chooses its weight decay from", low=0
+    )
     normalize: str = setting(
         "auto",
-        "standardise: each feature minus its mean, over its deviation in the training set; auto: in a sweep",
-        choices=("auto", "none", "standardise"),
+        "standardize: each feature minus its mean, over its deviation in the training set; auto: in a sweep",
+        choices=("auto", "none", "standardize"),
     )
     reference: bool = setting(False, "also find the optimum by L-BFGS, with a penalty chosen on the held-out tenth")
     seed: int = setting(0, "decides the order of the features and the crops", low=0, high=LARGEST)
@@ -68,9 +70,9 @@ class LinearSettings:
         return Pace(self.lr, self.weight_decay)
 
     @property
-    def is_standardised(self) -> bool:
+    def is_standardized(self) -> bool:
         """Whether features are brought to mean 0 and deviation 1."""
-        return self.normalize == "standardise" or (self.normalize == "auto" and self.mode == "sweep")
+        return self.normalize == "standardize" or (self.normalize == "auto" and self.mode == "sweep")
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class LinearResult:
     """What `rate` and `weight_decay` give under the same conditions; they took no part in the choice by themselves."""
     optimum: Optimum | None
     right: Bool[Tensor, " n"] = field(compare=False)
-    """Which test pictures it puts into their class."""
+    """Which test images it puts into their class."""
 
 
 def linear(
@@ -109,11 +111,11 @@ def linear(
     """Train a linear classifier on one set of features and test it on another.
 
     Args:
-        train: labelled features.
-        test: labelled features of other pictures.
+        train: labeled features.
+        test: labeled features of other images.
         settings: how to train; by default as the paper does.
-        of_epoch: gives other features of the training pictures in each epoch, such as those of random crops.
-        hashes: a number for each labelled row of `train` that decides which ones are held out; None: its index.
+        of_epoch: gives other features of the training images in each epoch, such as those of random crops.
+        hashes: a number for each labeled row of `train` that decides which ones are held out; None: its index.
         device: where to train.
         progress: is told how many epochs are done, of how many.
         folder: with `of_epoch`, whose features are dear: where a checkpoint of each epoch is kept, to go on from.
@@ -122,9 +124,9 @@ def linear(
         UserError: labels are missing, there is only one class, a feature is not finite, or nothing can be held out.
     """
     settings = settings or LinearSettings()
-    train, test = train.labelled("train"), test.labelled("test")
+    train, test = train.labeled("train"), test.labeled("test")
     refuse_one_class(train.labels)
-    if settings.is_standardised:
+    if settings.is_standardized:
         scale = Scale.of(train.values)
         train, test = scale.apply(train), scale.apply(test)
         of_epoch = _then(of_epoch, scale.apply)
@@ -136,7 +138,7 @@ def linear(
         assert parts is not None
         chosen, held = probe.choose(parts, progress)
         paces = [chosen, settings.pace]
-    own = _then(of_epoch, lambda some: some.labelled("train"))
+    own = _then(of_epoch, lambda some: some.labeled("train"))
     seen, heads = probe.fit(own, paces, progress, is_second=bool(held), folder=folder)
     readings = heads.readings(test)
     best = optimum(train, test, parts, classes) if settings.reference and parts is not None else None
@@ -177,7 +179,7 @@ def _then(of_epoch: FeaturesOfEpoch | None, change: Callable[[Features], Feature
 
 
 def _steadied(settings: LinearSettings, rows: int) -> LinearSettings:
-    """The settings with a smaller batch where a sweep over few pictures would take too few steps."""
+    """The settings with a smaller batch where a sweep over few images would take too few steps."""
     if settings.mode != "sweep":
         return settings
     return replace(settings, batch_size=min(settings.batch_size, -(-rows // STEPS_PER_EPOCH)))
@@ -250,18 +252,18 @@ class Linear(Evaluation):
 
     def __init__(self, settings: LinearSettings) -> None:
         self.settings = settings
-        self.rereads = settings.mode == "literal" or settings.crops > 1  # each pass over the pictures cuts new crops
+        self.rereads = settings.mode == "literal" or settings.crops > 1  # each pass over the images cuts new crops
 
     @property
     def summary(self) -> str:
         """As in `linear/1 sgd lr=0.03 wd=1e-05 batch=512 epochs=200 cached crops=4`."""
         s = self.settings
-        rate, decay = ("swept", "swept") if s.mode == "sweep" else (f"{s.rate:g}", f"{s.weight_decay:g}")
-        seen = s.mode + (f" crops={s.crops}" if s.crops else "") + (" standardised" if s.is_standardised else "")
-        return f"linear/1 sgd lr={rate} wd={decay} batch={s.batch} epochs={s.epochs} {seen}"
+        rate, decay = ("swept", "swept") if s.mode == "sweep" else (f"{s.lr:g}", f"{s.weight_decay:g}")
+        seen = s.mode + (f" crops={s.crops}" if s.crops else "") + (" standardized" if s.is_standardized else "")
+        return f"linear/1 sgd lr={rate} wd={decay} batch={s.batch_size} epochs={s.epochs} {seen}"
 
     def measure(self, bench: Bench) -> Scores:
-        """Train on the training pictures, test on the test pictures."""
+        """Train on the training images, test on the test images."""
         train, is_long = bench.train, self.settings.mode == "literal"
         parts = as_values(self.settings), train.index.tolist(), train.labels.tolist()
         result = linear(
@@ -269,7 +271,7 @@ class Linear(Evaluation):
             bench.test,
             self.settings,
             of_epoch=self._crops(bench),
-            hashes=hashes_of(names_of(bench.train_pictures, train.index)),
+            hashes=hashes_of(names_of(bench.train_images, train.index)),
             device=bench.device,
             progress=bench.line.count("epoch"),
             folder=bench.place("linear", *parts) if is_long else None,

@@ -18,14 +18,14 @@ _ITERATIONS, _TOLERANCE = 1000, 1e-5
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best of several penalties, chosen without a look at the test pictures."""
+    """The best of several penalties, chosen without a look at the test images."""
 
     reading: Reading
-    """On the test pictures."""
+    """On the test images."""
     strength: float
     """The C that was chosen."""
     held_out: dict[str, float]
-    """Accuracy on the held-out pictures by C."""
+    """Accuracy on the held-out images by C."""
     is_converged: bool
     """Whether L-BFGS came to its end before its last iteration."""
 

@@ -13,7 +13,7 @@ from iecl.backbones.making import make_backbone, stem_of, width_of
 from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation.foreign import RANDOM, backbone_from_file, random_backbone, usual_size
-from iecl.parts.spectral_norm import fold, normalise_convolutions, sizes_in
+from iecl.parts.spectral_norm import fold, normalize_convolutions, sizes_in
 from iecl.reading import open_plain
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, weights_in
 from iecl.runs.directory import RunDirectory
@@ -108,7 +108,7 @@ def load_model(
 def _from_elsewhere(
     target: Path | str, module: nn.Module, line: str, backbone: str, image_size: int, method: str
 ) -> LoadedModel:
-    """A backbone that does not say what pictures it expects: those of ImageNet's constants."""
+    """A backbone that does not say what images it expects: those of ImageNet's constants."""
     is_random = target == RANDOM
     size = image_size or usual_size(backbone)
     metadata = {
@@ -181,7 +181,7 @@ def _encoder_state(method: Mapping[str, Tensor], backbone: str, where: str) -> d
     state = {name.removeprefix(prefix): tensor for name, tensor in method.items() if name.startswith(prefix)}
     if any(name.endswith(".parametrizations.weight.original") for name in state):
         module = make_backbone(backbone)
-        normalise_convolutions(module, sizes_in(state), iterations=0)
+        normalize_convolutions(module, sizes_in(state), iterations=0)
         load_into(module, state, where)
         fold(module)
         return dict(module.state_dict())

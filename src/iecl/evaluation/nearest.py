@@ -17,7 +17,7 @@ _GROUP = 16  # cosines that share one maximum, at most; larger groups leave more
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbors:
     """The nearest rows of some queries, the nearest one first; of equally near rows the earlier one goes first."""
 
     part: slice
@@ -34,7 +34,7 @@ def nearest(
     *,
     chunk: tuple[int, int] = (QUERIES, BANK),
     device: torch.device | str = "cpu",
-) -> Iterator[Neighbours]:
+) -> Iterator[Neighbors]:
     """The k rows of the bank with the greatest cosine to each query, or all rows if there are fewer.
 
     >>> bank = torch.tensor([[1.0, 0], [0, 1], [3, 0]])
@@ -47,7 +47,7 @@ def nearest(
     for start in range(0, len(queries), chunk[0]):
         part = slice(start, min(start + chunk[0], len(queries)))
         asked = normalize(queries[part], dim=1).to(device)
-        yield Neighbours(part, *_search(asked, rows, k, chunk[1], room))
+        yield Neighbors(part, *_search(asked, rows, k, chunk[1], room))
 
 
 def _search(
@@ -78,7 +78,7 @@ def top_columns(scores: Float[Tensor, "q n"], k: int) -> tuple[Float[Tensor, "q 
         columns = scores.argsort(dim=1, descending=True, stable=True)
         return scores.gather(1, columns), columns
     is_plain = scores.device.type == "cpu" and scores.dtype == torch.float32
-    select = loops("iecl.evaluation.selection", "neighbours are found") if is_plain else None
+    select = loops("iecl.evaluation.selection", "neighbors are found") if is_plain else None
     return top_by_tensors(scores, k) if select is None else _top_natively(select, scores, k)
 
 

@@ -48,7 +48,7 @@ def evaluate(
     Args:
         name: a row of `EVALUATIONS`.
         target: a run directory, a checkpoint in one, a file of weights, or `random`; see `load_model`.
-        data: labelled folder or named data set; by default the one that the run was trained on.
+        data: labeled folder or named dataset; by default the one that the run was trained on.
         checkpoint: which weights of a run: `final`, `last` or `best`.
         backbone: what a file from elsewhere, or `random`, is.
         image_size: side of a view for such a backbone; 0: what it is meant for.
@@ -116,8 +116,8 @@ def measure(
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, result)
             if found[0].lists:
-                (path.parent / "pictures").mkdir(exist_ok=True)
-                write_json(path.parent / "pictures" / path.name, found[0].lists)
+                (path.parent / "images").mkdir(exist_ok=True)
+                write_json(path.parent / "images" / path.name, found[0].lists)
     if place is not None:
         _clear(place, seeds)
     return result if place is None else result | {"file": str(place)}
@@ -157,7 +157,7 @@ def _file_in_run(name: str, evaluation: Evaluation, bench: Bench, checkpoint: st
 
 
 def _short_name(data: str) -> str:
-    """A part of a file's name: the data set's own, or a folder's last part and four digits that tell folders apart."""
+    """A part of a file's name: the dataset's own, or a folder's last part and four digits that tell folders apart."""
     if folder_of(data) is None:
         return data
     plain = re.sub(r"[^A-Za-z0-9_.]+", "_", Path(data).name) or "folder"

@@ -15,7 +15,7 @@ from iecl.errors import UserError
 from iecl.evaluation.bench import Bench
 from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.voc.fitting import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
-from iecl.evaluation.voc.pictures import CropRules, Cut, crop, draws, load_image, normalised, scaled, size_for_long
+from iecl.evaluation.voc.images import CropRules, Cut, crop, draws, load_image, normalized, scaled, size_for_long
 from iecl.evaluation.voc.resnet import built_in_proof, freeze_norms, pretrained_resnet, training_mode
 from iecl.evaluation.voc.room import check_room
 from iecl.evaluation.voc.segmenter import STRIDES, Segmenter
@@ -31,22 +31,20 @@ class SegmentationSettings:
 
     train: str = setting("train", "list to train on; 2007/train+2012/train joins lists of two years")
     test: str = setting("val", "list to measure with")
-    output_stride: int = setting(16, "the ResNet's last map is 1/8, 1/16 or 1/32 of the picture", low=8, high=32)
+    output_stride: int = setting(16, "the ResNet's last map is 1/8, 1/16 or 1/32 of the image", low=8, high=32)
     batch_norm: str = setting("train", "batch norm of the backbone", choices=BATCH_NORMS)
-    epochs: int = setting(50, "passes over the training pictures", low=1)
+    epochs: int = setting(50, "passes over the training images", low=1)
     batch_size: int = setting(16, "crops in a step", low=2)
     lr: float = setting(3e-4, "learning rate of Adam, as printed", above=0)
     weight_decay: float = setting(0.0, "weight decay of kernels; biases and norms have none", low=0)
     schedule: str = setting("poly", "how the rate falls; poly: (1 - step/steps)^0.9", choices=SCHEDULES)
     warmup_steps: int = setting(0, "steps over which the rate rises from 0", low=0)
     crop: int = setting(513, "side of a training crop", low=16)
-    long_side: int = setting(0, "pictures are first scaled to this longer side; 0: as they are", low=0)
-    scale: tuple[float, ...] = setting(
-        (1.0, 1.0), "training pictures are scaled by a factor from here to here", above=0
-    )
+    long_side: int = setting(0, "images are first scaled to this longer side; 0: as they are", low=0)
+    scale: tuple[float, ...] = setting((1.0, 1.0), "training images are scaled by a factor from here to here", above=0)
     contrast: float = setting(0.4, "contrast of a crop is changed by a factor up to 1 ± this", low=0, high=1)
     hflip: bool = setting(False, "mirror half of the crops")
-    num_workers: int = setting(2, "threads that read pictures; changes no number", low=0)
+    num_workers: int = setting(2, "threads that read images; changes no number", low=0)
     seed: int = setting(0, "decides new weights, order and draws", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
@@ -69,11 +67,11 @@ class Segmentation(Evaluation):
     def summary(self) -> str:
         """As in `segmentation/1 deeplab-v3 os=16 adam lr=0.0003 batch=16 epochs=50 crop=513 bn=train`."""
         s = self.settings
-        trained = f"adam lr={s.rate:g} batch={s.batch} epochs={s.epochs} crop={s.crop} bn={s.batch_norm}"
+        trained = f"adam lr={s.lr:g} batch={s.batch_size} epochs={s.epochs} crop={s.crop} bn={s.batch_norm}"
         return f"segmentation/1 deeplab-v3 os={s.output_stride} {trained}"
 
     def measure(self, bench: Bench) -> Scores:
-        """Train a segmenter on the training pictures and measure it on the test pictures."""
+        """Train a segmenter on the training images and measure it on the test images."""
         s = self.settings
         train, test = open_both(bench, open_masks, s.train, s.test)
         for masks in (train, test):
@@ -107,12 +105,12 @@ class Segmentation(Evaluation):
         if s.batch_norm == "frozen":
             freeze_norms(made.pretrained.values())
         side = s.crop, s.crop
-        check_room(made, lambda network, images: network(images, side), s.batch, side, bench.device, model.name)
+        check_room(made, lambda network, images: network(images, side), s.batch_size, side, bench.device, model.name)
         return made.to(bench.device), proof
 
     def _train(self, segmenter: Segmenter, train: VocSet, memory: Memory, bench: Bench) -> list[float]:
         s, model, device = self.settings, bench.model, bench.device
-        rules = CropRules(s.crop, s.long_side, (s.scale[0], s.scale[1]), s.contrast, s.mirror)
+        rules = CropRules(s.crop, s.long_side, (s.scale[0], s.scale[1]), s.contrast, s.hflip)
         training_mode(segmenter, segmenter.pretrained.values(), s.batch_norm)
 
         def load(slot: Slot) -> tuple[Tensor, Tensor]:
@@ -123,7 +121,7 @@ class Segmentation(Evaluation):
             images, masks = (torch.stack(list(part)).to(device) for part in zip(*batch, strict=True))
             return pixel_loss(segmenter(images, (s.crop, s.crop)), masks.long())
 
-        optimizer = Adam(groups_of(segmenter, s.weight_decay), lr=s.rate)
+        optimizer = Adam(groups_of(segmenter, s.weight_decay), lr=s.lr)
         fit = Fit(segmenter, optimizer, self._course, len(train), memory, bench.line, device)
         return fit.run(load, loss_of)
 
@@ -132,11 +130,11 @@ class Segmentation(Evaluation):
         s = self.settings
         return Course(
             epochs=s.epochs,
-            batch=s.batch,
-            rate=s.rate,
+            batch=s.batch_size,
+            rate=s.lr,
             schedule=s.schedule,
-            warmup=s.warmup,
-            workers=s.workers,
+            warmup=s.warmup_steps,
+            workers=s.num_workers,
             seed=s.seed,
         )
 
@@ -147,8 +145,8 @@ class Segmentation(Evaluation):
             "head_dilations": list(segmenter.rates),
             "true_output_stride": segmenter.output_stride,
             "loss": f"cross-entropy, mean over pixels that are not {IGNORED}",
-            "test_view": "whole picture, one scale, scores scaled to the mask's size",
-            "metric": "one confusion matrix over all pictures, background included; classes without a pixel left out",
+            "test_view": "whole image, one scale, scores scaled to the mask's size",
+            "metric": "one confusion matrix over all images, background included; classes without a pixel left out",
         }
 
 
@@ -163,16 +161,16 @@ def pixel_loss(scores: Tensor, masks: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def segment(segmenter: Segmenter, pictures: VocSet, long_side: int, bench: Bench) -> Tensor:
-    """The confusion matrix over all pictures, each seen whole and compared at its own size."""
-    classes = len(pictures.classes) + 1
+def segment(segmenter: Segmenter, images: VocSet, long_side: int, bench: Bench) -> Tensor:
+    """The confusion matrix over all images, each seen whole and compared at its own size."""
+    classes = len(images.classes) + 1
     total = torch.zeros(classes, classes, dtype=torch.int64)
-    progress = bench.line.count("segmenting test pictures")
+    progress = bench.line.count("segmenting test images")
     segmenter.eval()
-    for number, example in enumerate(pictures.examples, start=1):
+    for number, example in enumerate(images.examples, start=1):
         image = scaled(load_image(example), size_for_long(example.size, long_side))
-        seen = normalised(image, bench.model.mean, bench.model.std)[None].to(bench.device)
+        seen = normalized(image, bench.model.mean, bench.model.std)[None].to(bench.device)
         predicted = segmenter(seen, example.size).argmax(dim=1).cpu().flatten()
         total += confusion(predicted, torch.from_numpy(example.numbers()).long().flatten(), classes)
-        progress(number, len(pictures))
+        progress(number, len(images))
     return total

@@ -1,6 +1,6 @@
-"""Fixed parts of the training pictures: a hash of a picture's name decides, so that anyone can draw them again.
+"""Fixed parts of the training images: a hash of an image's name decides, so that anyone can draw them again.
 
-A picture is called by its path below the data's folder, or by its number in a named data set. One more picture
+An image is called by its path below the data's folder, or by its number in a named dataset. One more image
 therefore moves hardly any other from one part to another, and unreadable files move none.
 """
 
@@ -16,11 +16,11 @@ from iecl import counter
 from iecl.data.source import Source
 
 RULE = (
-    "of each class the pictures with the lowest draws; a draw is counter.bits(key(seed, 'labels', try), hash), a hash "
-    "is counter.key(0, 'picture NAME'), a name is the path below the data's folder or the number in a named set"
+    "of each class the images with the lowest draws; a draw is counter.bits(key(seed, 'labels', try), hash), a hash "
+    "is counter.key(0, 'image NAME'), a name is the path below the data's folder or the number in a named set"
 )
 HELD_OUT = 0.1
-"""Share of the training pictures that a hyper-parameter is chosen on."""
+"""Share of the training images that a hyper-parameter is chosen on."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Budget:
         return f"{self.shots}shot" if self.shots else f"{100 * self.share:g}pct"
 
     def counts(self, sizes: Int64[Tensor, " classes"]) -> Int64[Tensor, " classes"]:
-        """Pictures to take of classes of these sizes: what there is of a small one, one at least of any.
+        """Images to take of classes of these sizes: what there is of a small one, one at least of any.
 
         >>> Budget(shots=5).counts(torch.tensor([100, 3, 0])), Budget(share=0.1).counts(torch.tensor([100, 3, 0]))
         (tensor([5, 3, 0]), tensor([10,  1,  0]))
@@ -45,13 +45,13 @@ class Budget:
         return torch.minimum(wanted, sizes)
 
     def misfits(self, sizes: Int64[Tensor, " classes"]) -> int:
-        """How many classes are too small for what was asked: fewer pictures than shots, a share of less than one."""
+        """How many classes are too small for what was asked: fewer images than shots, a share of less than one."""
         is_small = sizes < self.shots if self.shots else (sizes * self.share).round() < 1
         return int((is_small & (sizes > 0)).sum())
 
 
 def names_of(source: Source, index: Int64[Tensor, " n"]) -> list[str]:
-    """What the pictures with these numbers are called, whatever folder the data were copied to.
+    """What the images with these numbers are called, whatever folder the data were copied to.
 
     >>> from iecl.data.source import ArraySource
     >>> names_of(ArraySource("digits", torch.zeros(3, 3, 8, 8, dtype=torch.uint8)), torch.tensor([2, 0]))
@@ -70,7 +70,7 @@ def fingerprint(names: Iterable[str]) -> str:
     return blake2b("\n".join(sorted(names)).encode(errors="surrogateescape"), digest_size=4).hexdigest()
 
 
-def labelled_part(
+def labeled_part(
     labels: Int64[Tensor, " n"], hashes: Int64[Tensor, " n"], budget: Budget, seed: int, attempt: int = 0
 ) -> Int64[Tensor, " part"]:
     """Rows whose labels are known under a budget; a greater budget of the same kind holds those of a smaller one."""
@@ -101,5 +101,5 @@ def _lowest(
 
 
 def published(names: Sequence[str], parts: Sequence[Int64[Tensor, " part"]]) -> list[list[str]]:
-    """The names of the pictures of each part: what others need to measure on the same ones."""
+    """The names of the images of each part: what others need to measure on the same ones."""
     return [[names[row] for row in part.tolist()] for part in parts]

@@ -20,7 +20,7 @@ TOLERANCE = 1e-4
 
 
 def write_onnx(model: LoadedModel, trial: Path, where: str) -> str:
-    """Write a graph from `images`, normalised as in training, to `features`, and compare what it gives.
+    """Write a graph from `images`, normalized as in training, to `features`, and compare what it gives.
 
     Raises:
         UserError: the extra is not installed, or the graph gives other features than torch does.

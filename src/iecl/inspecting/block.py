@@ -1,4 +1,4 @@
-"""What the input block does to pictures: entropy gain, singular values, drift."""
+"""What the input block does to images: entropy gain, singular values, drift."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ RANGE_STEPS = 24
 
 @dataclass(frozen=True)
 class BlockReport:
-    """In nats per dimension, singular values, and units of the normalised picture."""
+    """In nats per dimension, singular values, and units of the normalized image."""
 
     gain_total: float
     gain_rescaling: float
@@ -31,11 +31,11 @@ class BlockReport:
     proven_sigma_min: float | None
     """Of the certified block: no singular value is below this."""
     drift_rms: float
-    """Size of the change over the size of the picture."""
+    """Size of the change over the size of the image."""
     drift_largest: float
     """The largest change of a pixel."""
     likeness: float
-    """Mean cosine of a picture and what the block makes of it, each about its mean."""
+    """Mean cosine of an image and what the block makes of it, each about its mean."""
 
 
 def report_block(subject: Subject) -> BlockReport | None:
@@ -51,7 +51,7 @@ def report_block(subject: Subject) -> BlockReport | None:
     if isinstance(block, CertifiedSAIB):
         few = counter.Stream(subject.stream.key, subject.stream.positions[:FEW])
         proven = block.certificate(x[:FEW], few, exact=False).sigma_min.min().item()
-    view, made = ((pictures - pictures.mean((1, 2, 3), keepdim=True)).flatten(1) for pictures in (x, shaped))
+    view, made = ((images - images.mean((1, 2, 3), keepdim=True)).flatten(1) for images in (x, shaped))
     return BlockReport(
         gain_total=gain.total.item(),
         gain_rescaling=gain.rescaling.item(),
@@ -76,7 +76,7 @@ def _gain(block: Block, x: Float[Tensor, "n c h w"], stream: counter.Stream) -> 
 
 
 def _range(block: Block, x: Float[Tensor, "n c h w"], stream: counter.Stream) -> tuple[float, float, float]:
-    """Smallest and largest singular value over the pictures, and how far each may be from one."""
+    """Smallest and largest singular value over the images, and how far each may be from one."""
     if isinstance(block, CertifiedSAIB):
         few = counter.Stream(stream.key, stream.positions[:FEW])
         found = singular_range(lambda v: block.linearised(v, few)[0], x[:FEW], steps=RANGE_STEPS)

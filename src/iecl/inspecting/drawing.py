@@ -1,4 +1,4 @@
-"""The pictures of an inspection: entropy through the layers, gain and loss over training, what the block does."""
+"""The images of an inspection: entropy through the layers, gain and loss over training, what the block does."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,25 +11,25 @@ from torch import Tensor
 from iecl.inspecting.layers import Stage
 
 SHOWN = 6
-"""Pictures in the sheet of the block."""
+"""Images in the sheet of the block."""
 
 
 def draw_layers(stages: Sequence[Stage], most: float, out: Path) -> None:
-    """Entropy by stage for plain pictures, views and shaped views; below, how far two views of a picture are apart."""
+    """Entropy by stage for plain images, views and shaped views; below, how far two views of an image are apart."""
     plt = _pyplot()
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 6), layout="constrained")
     names = [stage.name for stage in stages]
-    above.plot(names, [stage.entropy for stage in stages], marker="o", label="plain pictures")
+    above.plot(names, [stage.entropy for stage in stages], marker="o", label="plain images")
     above.plot(names, [stage.view_entropy for stage in stages], marker="s", label="views")
     if stages[0].block_entropy is not None:
         above.plot(names, [stage.block_entropy for stage in stages], marker="^", label="views behind the block")
-    above.axhline(most, color="grey", linestyle=":", linewidth=1)
-    above.annotate("most that so many pictures can have", (0, most), (0, -10), textcoords="offset points", fontsize=8)
+    above.axhline(most, color="gray", linestyle=":", linewidth=1)
+    above.annotate("most that so many images can have", (0, most), (0, -10), textcoords="offset points", fontsize=8)
     above.set(ylabel="entropy (log effective rank), nats", ylim=(0, 1.08 * most))
     above.legend()
     below.plot(names, [stage.view_distance for stage in stages], marker="o", color="tab:red")
-    below.axhline(1, color="grey", linestyle=":", linewidth=1)
-    below.set(ylabel="distance of two views\nover that of two pictures", ylim=(0, None))
+    below.axhline(1, color="gray", linestyle=":", linewidth=1)
+    below.set(ylabel="distance of two views\nover that of two images", ylim=(0, None))
     _save(figure, out)
 
 
@@ -61,24 +61,24 @@ def draw_block(
     look: tuple[tuple[float, ...], tuple[float, ...]],
     out: Path,
 ) -> None:
-    """Views, the same behind the block, and the change (grey: none); `look` is mean and deviation of each channel."""
+    """Views, the same behind the block, and the change (gray: none); `look` is mean and deviation of each channel."""
     plt = _pyplot()
     mean, std = (torch.tensor(values)[:, None, None] for values in look)
-    shown = [pictures[:SHOWN] * std + mean for pictures in (before, after)]
+    shown = [images[:SHOWN] * std + mean for images in (before, after)]
     rows = {"view": shown[0], "behind the block": shown[1], "change": (shown[1] - shown[0]) / 2 + 0.5}
     count = len(shown[0])
     figure, axes = plt.subplots(3, count, figsize=(1.4 * count, 4.4), layout="constrained", squeeze=False)
-    for line, (name, pictures) in zip(axes, rows.items(), strict=True):
+    for line, (name, images) in zip(axes, rows.items(), strict=True):
         line[0].set_ylabel(name)
-        for axis, picture in zip(line, pictures, strict=True):
-            axis.imshow(picture.clamp(0, 1).permute(1, 2, 0).numpy(), interpolation="nearest")
+        for axis, image in zip(line, images, strict=True):
+            axis.imshow(image.clamp(0, 1).permute(1, 2, 0).numpy(), interpolation="nearest")
             axis.set(xticks=[], yticks=[])
     _save(figure, out)
 
 
-def _line(axis: Any, metrics: Sequence[Mapping[str, Any]], name: str, label: str, colour: str) -> None:
+def _line(axis: Any, metrics: Sequence[Mapping[str, Any]], name: str, label: str, color: str) -> None:
     points = [(row["step"], row[name]) for row in metrics if name in row]
-    axis.plot(*zip(*points, strict=True), label=label, color=colour, linewidth=1)
+    axis.plot(*zip(*points, strict=True), label=label, color=color, linewidth=1)
 
 
 def _pyplot() -> Any:

@@ -44,11 +44,11 @@ def _of_encoder(stages: Sequence[Stage], embedding: Mapping[str, float], most: f
         lost = f"{before.entropy:.2f} to {after.entropy:.2f} of {most:.2f} nats"
         yield f"most entropy is lost between {before.name} and {after.name}: {lost}"
     else:
-        yield f"no stage loses entropy: {first.entropy:.2f} nats in the pictures, {last.entropy:.2f} in the features"
+        yield f"no stage loses entropy: {first.entropy:.2f} nats in the images, {last.entropy:.2f} in the features"
     if last.block_entropy is not None:
         kept = last.block_entropy - last.view_entropy
         yield f"of what the block does {kept:+.2f} nats are left in the features of the views"
     yield (
-        f"features use {embedding['effective_rank']:.0f} of {last.units} directions; two views of a picture are "
-        f"{last.view_distance:.2f} times as far apart as two pictures"
+        f"features use {embedding['effective_rank']:.0f} of {last.units} directions; two views of an image are "
+        f"{last.view_distance:.2f} times as far apart as two images"
     )

@@ -1,7 +1,7 @@
-"""Entropy through the layers of an encoder: how many directions pictures differ in, after each stage.
+"""Entropy through the layers of an encoder: how many directions images differ in, after each stage.
 
 Layers differ in their number of units, and an entropy of their activations would depend on it. The spectrum of the Gram
-matrix of n pictures does not: its entropy lies between 0 and log(n - 1) at every layer, and can be followed.
+matrix of n images does not: its entropy lies between 0 and log(n - 1) at every layer, and can be followed.
 """
 
 from collections.abc import Iterator
@@ -16,24 +16,24 @@ from torch.nn.functional import normalize
 from iecl.meters.embedding import effective_rank
 
 CHUNK = 64
-"""Pictures in one forward pass; the activations of all are kept, in 16 bits."""
+"""Images in one forward pass; the activations of all are kept, in 16 bits."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of the encoder, from its input (`pictures`) to its output (`features`)."""
+    """One stage of the encoder, from its input (`images`) to its output (`features`)."""
 
     name: str
     units: int
-    """Numbers that it holds of a picture."""
+    """Numbers that it holds of an image."""
     entropy: float
-    """Log of the effective rank of n plain pictures, in nats."""
+    """Log of the effective rank of n plain images, in nats."""
     view_entropy: float
     """The same of n query views, as training shows them."""
     block_entropy: float | None
     """The same of these views behind the block; None without one."""
     view_distance: float
-    """Squared distance of two views of a picture over that of views of different pictures: 0 invariant, 1 unrelated."""
+    """Squared distance of two views of an image over that of views of different images: 0 invariant, 1 unrelated."""
 
 
 def report_layers(
@@ -42,7 +42,7 @@ def report_layers(
     views: tuple[Float[Tensor, "n 3 h w"], Float[Tensor, "n 3 h w"]],
     shaped: Float[Tensor, "n 3 h w"] | None,
 ) -> list[Stage]:
-    """Measure every stage on plain pictures, on two views of each, and on the second view behind the block."""
+    """Measure every stage on plain images, on two views of each, and on the second view behind the block."""
     of_plain, of_anchor, of_query = (_activations(encoder, x) for x in (plain, *views))
     of_shaped = None if shaped is None else _activations(encoder, shaped)
     return [
@@ -67,10 +67,10 @@ def stages_of(encoder: nn.Module) -> dict[str, nn.Module]:
 
 @torch.no_grad()
 def _activations(encoder: nn.Module, x: Float[Tensor, "n 3 h w"]) -> dict[str, Float[Tensor, "n units"]]:
-    """What each stage makes of the pictures, in the order of the network: the pictures first, the output last."""
-    parts: dict[str, list[Tensor]] = {"pictures": []}
+    """What each stage makes of the images, in the order of the network: the images first, the output last."""
+    parts: dict[str, list[Tensor]] = {"images": []}
     for some in torch.split(x, CHUNK):
-        parts["pictures"].append(_unit(some))
+        parts["images"].append(_unit(some))
         with _watched(encoder, parts):
             parts.setdefault("features", [])
             made = encoder(some)

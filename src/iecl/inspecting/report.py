@@ -33,11 +33,11 @@ def inspect(
     quiet: bool = True,
     **foreign: Any,
 ) -> dict[str, Any]:
-    """Follow entropy from the pictures through the block and the encoder to the embeddings.
+    """Follow entropy from the images through the block and the encoder to the embeddings.
 
     Args:
         target: a run directory, or any file of weights that `iecl evaluate` reads.
-        data: pictures; None: those of the run.
+        data: images; None: those of the run.
         images: how many to look at; the printed block in its batch form has a number of its own.
         checkpoint: of a run: `final`, `last` or `best`.
         out: folder for the report and its plots; None: `inspection` in the run directory.
@@ -90,7 +90,7 @@ def _folder(target: Path | str, out: Path | str | None) -> Path:
 
 @torch.no_grad()
 def _embedding(subject: Subject, shaped: Tensor) -> dict[str, float]:
-    """Readings of the features of plain pictures and of the projections (or features) of two views."""
+    """Readings of the features of plain images and of the projections (or features) of two views."""
     encoder = subject.model.backbone
     project = subject.project or encoder
     features, anchor, query = encoder(subject.plain), project(subject.views[0]), project(shaped)

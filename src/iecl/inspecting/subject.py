@@ -28,7 +28,7 @@ from iecl.saib.certified import CertifiedSAIB
 from iecl.training.building import assemble_method
 from iecl.training.plan import Plan, read_plan
 from iecl.views.making import make_plain, make_views
-from iecl.views.policies import POLICIES, ViewPlan, AugmentationSettings, plain_share, resolve_views
+from iecl.views.policies import POLICIES, AugmentationSettings, ViewPlan, plain_share, resolve_views
 
 Block = SAIB | CertifiedSAIB
 LEAST_IMAGES = 8
@@ -36,7 +36,7 @@ LEAST_IMAGES = 8
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and pictures, ready to be measured; everything is in evaluation mode but the block."""
+    """A model and images, ready to be measured; everything is in evaluation mode but the block."""
 
     model: LoadedModel
     block: Block | None
@@ -47,7 +47,7 @@ class Subject:
     views: tuple[Float[Tensor, "n 3 side side"], Float[Tensor, "n 3 side side"]]
     """Anchor and query as the policy of training draws them, before any block."""
     stream: counter.Stream
-    """The block's noise for these pictures."""
+    """The block's noise for these images."""
 
     @torch.no_grad()
     def shaped(self, x: Float[Tensor, "n 3 side side"]) -> Float[Tensor, "n 3 side side"]:
@@ -65,7 +65,7 @@ def load_subject(
     """A run with its block and head, or any file of weights with its backbone alone."""
     model = load_model(target, checkpoint, **foreign)
     bench = Bench(model, target, data, line)
-    bench.device = torch.device("cpu")  # Jacobians and spectra in full precision, of few pictures
+    bench.device = torch.device("cpu")  # Jacobians and spectra in full precision, of few images
     model.backbone.to(bench.device)
     source = bench.open("pretrain")
     plan = read_plan(RunDirectory(target)) if Path(target).is_dir() else None
@@ -94,26 +94,26 @@ def load_subject(
 
 
 def _count(images: int, there: int, block: nn.Module | None) -> int:
-    """How many pictures to look at: the batch form of the printed block takes its own number and no other."""
+    """How many images to look at: the batch form of the printed block takes its own number and no other."""
     wanted = block.batch if isinstance(block, SAIB) and block.form == "batch" else min(images, there)
     if wanted < LEAST_IMAGES or wanted > there:
         few = min(wanted, there)
         raise UserError(
-            f"{few} pictures are too few to look at: it takes {max(wanted, LEAST_IMAGES)}",
+            f"{few} images are too few to look at: it takes {max(wanted, LEAST_IMAGES)}",
             where="--images" if images < LEAST_IMAGES else "--data",
         )
     return wanted
 
 
 def _batch(source: Source, count: int) -> Batch:
-    """The first readable pictures of a fixed order."""
+    """The first readable images of a fixed order."""
     order = counter.permutation(counter.key(0, "inspect/order"), len(source))
     some = order[: min(len(source), count + count // 4 + 8)]  # a few more: some may be unreadable
     pixels = source.read(some.numpy())
     good = torch.ones(len(some), dtype=torch.bool)
     good[[row for row, _ in pixels.bad]] = False
     if int(good.sum()) < count:
-        raise UserError(f"of {len(some)} pictures only {int(good.sum())} can be read", where="--data")
+        raise UserError(f"of {len(some)} images only {int(good.sum())} can be read", where="--data")
     kept = good.nonzero().squeeze(1)[:count]
     unknown = torch.full((count,), -1)
     return Batch(pixels.images[kept], pixels.sizes[kept], unknown, some[kept], torch.arange(count))

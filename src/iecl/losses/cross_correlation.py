@@ -12,10 +12,10 @@ def cross_correlation(
 ) -> Float[Tensor, "dim dim"]:
     """Correlation over the batch of each feature of one view with each feature of the other.
 
-    Features are standardised inside, with the batch's own mean and biased variance (+ `eps`, as in batch norm). With
+    Features are standardized inside, with the batch's own mean and biased variance (+ `eps`, as in batch norm). With
     several processes give it the gathered rows: the statistics of a part of the batch are other statistics.
     """
-    return _standardised(anchor, eps).T @ _standardised(query, eps) / len(anchor)
+    return _standardized(anchor, eps).T @ _standardized(query, eps) / len(anchor)
 
 
 @full_precision
@@ -42,6 +42,6 @@ def barlow_twins(
     return (own - 1).square().sum(), (correlation - own.diag()).square().sum()
 
 
-def _standardised(z: Tensor, eps: float) -> Tensor:
-    centred = z - z.mean(0)
-    return centred / (centred.square().mean(0) + eps).sqrt()
+def _standardized(z: Tensor, eps: float) -> Tensor:
+    centerd = z - z.mean(0)
+    return centerd / (centerd.square().mean(0) + eps).sqrt()

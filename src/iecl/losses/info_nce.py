@@ -18,7 +18,7 @@ def info_nce(
 ) -> Float[Tensor, ""]:
     """Mean over anchors i of -log softmax(a_i.k / t) at the key of i; the other keys of the batch are its negatives.
 
-    Rows are normalised inside. The key of anchor i is row `first` + i: keys may come from all processes in rank order
+    Rows are normalized inside. The key of anchor i is row `first` + i: keys may come from all processes in rank order
     while the anchors are those of one. `negatives`, rows of a queue, are further wrong answers.
 
     Collapse: log(keys + negatives), whatever the temperature. A single key without negatives gives 0 and no signal.
@@ -44,7 +44,7 @@ def info_nce_queue(
 ) -> Float[Tensor, ""]:
     """Mean over anchors of -log softmax over the own key and the rows of the queue (MoCo, He et al. 2020, equation 1).
 
-    Unlike `info_nce` the other keys of the batch are no negatives. Rows are normalised inside; the queue enters as
+    Unlike `info_nce` the other keys of the batch are no negatives. Rows are normalized inside; the queue enters as
     it is now and may be overwritten afterwards.
 
     Collapse: log(queue + 1). Cost: batch queue dim.

@@ -11,7 +11,7 @@ EPSILON = 1e-5  # batch norm's
 
 
 @full_precision
-def standardised(outputs: Float[Tensor, "n count"]) -> Float[Tensor, "n count"]:
+def standardized(outputs: Float[Tensor, "n count"]) -> Float[Tensor, "n count"]:
     """Every column with mean 0 and variance 1 over the batch, as batch norm in training; equal columns become 0."""
     variance, mean = torch.var_mean(outputs, dim=0, correction=0)
     return (outputs - mean) / (variance + EPSILON).sqrt()
@@ -19,15 +19,15 @@ def standardised(outputs: Float[Tensor, "n count"]) -> Float[Tensor, "n count"]:
 
 @torch.no_grad()
 def nearest_one_hot(outputs: Float[Tensor, "n count"]) -> Int64[Tensor, " n"]:
-    """For each row its largest entry, after every column was standardised over the batch.
+    """For each row its largest entry, after every column was standardized over the batch.
 
-    Without the standardisation a column that is large for all rows would win them all. A batch of equal rows has no
-    largest entry; it is answered with column 0. Several processes should standardise all their rows together.
+    Without the standardization a column that is large for all rows would win them all. A batch of equal rows has no
+    largest entry; it is answered with column 0. Several processes should standardize all their rows together.
 
     >>> nearest_one_hot(torch.tensor([[5.0, 1.0], [5.0, 0.0], [5.0, 0.0]])).tolist()     # column 0 is large everywhere
     [1, 0, 0]
     """
-    return standardised(outputs).argmax(1)
+    return standardized(outputs).argmax(1)
 
 
 @full_precision
@@ -40,7 +40,7 @@ def minimum_entropy(
 ) -> Float[Tensor, ""]:
     """Half the cross-entropy of softmax(first / t) to the targets of the second view, and half the other way round.
 
-    The logits are the outputs themselves; only the targets (`nearest_one_hot`) come from standardised ones.
+    The logits are the outputs themselves; only the targets (`nearest_one_hot`) come from standardized ones.
 
     Collapse: log(count) for flat outputs; near 0 where all rows are equal, since all then have target 0. Cost: n count.
 

@@ -16,7 +16,7 @@ def nt_xent(
 ) -> Float[Tensor, ""]:
     """Mean over all 2 batch views of -log softmax at the other view of the same image, among the 2 batch - 1 others.
 
-    Rows are normalised inside. With several processes give it the gathered views, each gathered on its own, so that
+    Rows are normalized inside. With several processes give it the gathered views, each gathered on its own, so that
     row i of both is the same image. Symmetric in its two arguments.
 
     Collapse: log(2 batch - 1), whatever the temperature. One image gives 0 and no signal. Cost: (2 batch)^2 dim.

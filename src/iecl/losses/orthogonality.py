@@ -1,4 +1,4 @@
-"""Regularisers that keep a layer from destroying directions of its input.
+"""Regularizers that keep a layer from destroying directions of its input.
 
 All read a kernel as the matrix (out, in * height * width). For convolutions that is not the whole operator: its norm
 lies between the matrix's and kernel size times that. Before a batch norm in training they steer the weights'
@@ -33,7 +33,7 @@ def orthogonality(weights: Weights) -> Float[Tensor, ""]:
 def sigma_min_hinge(weights: Weights, floor: float) -> Float[Tensor, ""]:
     """Mean over layers of the mean of max(0, `floor` - s)^2 over the singular values s of W.
 
-    A lower bound on what a layer may destroy: large singular values are left alone, unlike in spectral normalisation.
+    A lower bound on what a layer may destroy: large singular values are left alone, unlike in spectral normalization.
     Cost per layer: out in min(out, in), by a singular value decomposition.
 
     >>> sigma_min_hinge([torch.diag(torch.tensor([0.5, 3.0]))], floor=1.0).item()     # (0.5^2 + 0) / 2
@@ -84,5 +84,5 @@ def _hinge(weight: Tensor, floor: float) -> Tensor:
 def _mean_over_layers(penalty: Callable[[Tensor], Tensor], weights: Iterable[Tensor]) -> Tensor:
     penalties = [penalty(weight) for weight in weights]
     if not penalties:
-        raise UserError("there is no weight to regularise", where="the list of layers", do="switch the regulariser off")
+        raise UserError("there is no weight to regularize", where="the list of layers", do="switch the regularizer off")
     return torch.stack(penalties).mean()

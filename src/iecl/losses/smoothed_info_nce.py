@@ -12,32 +12,32 @@ from iecl.errors import UserError
 from iecl.estimators.precision import full_precision
 
 TIERS = {5: (1, 3, 5), 10: (1, 4, 10), 20: (2, 8, 20), 30: (3, 12, 30)}
-"""Numbers of neighbours for which the authors' code has tiers, and the rank at which each tier ends."""
+"""Numbers of neighbors for which the authors' code has tiers, and the rank at which each tier ends."""
 
 SPREADS = ("equal", "tiers", "level-tiers", "halving")
 
 
-def neighbour_shares(spread: str, mass: float, neighbours: int) -> list[float]:
-    """How a `mass` of the answer is spread over that many neighbours, nearest first; the shares sum to the mass.
+def neighbor_shares(spread: str, mass: float, neighbors: int) -> list[float]:
+    """How a `mass` of the answer is spread over that many neighbors, nearest first; the shares sum to the mass.
 
-    equal: the same for each (the authors' strategy 1; with one neighbour their 4, with the whole queue their 5).
+    equal: the same for each (the authors' strategy 1; with one neighbor their 4, with the whole queue their 5).
     tiers: half of it on the first tier, a quarter on each of the others (2). level-tiers: a third on each tier (6).
     halving: each has half of the one before, and the last as much as the one before it (3).
 
-    >>> neighbour_shares("halving", 0.4, 3)
+    >>> neighbor_shares("halving", 0.4, 3)
     [0.2, 0.1, 0.1]
     """
     if spread == "equal":
-        return [mass / neighbours] * neighbours
+        return [mass / neighbors] * neighbors
     if spread == "halving":
-        return [mass / 2 ** min(rank, neighbours - 1) for rank in range(1, neighbours + 1)]
-    if neighbours not in TIERS:
+        return [mass / 2 ** min(rank, neighbors - 1) for rank in range(1, neighbors + 1)]
+    if neighbors not in TIERS:
         known = ", ".join(map(str, TIERS))
         raise UserError(
-            f"there are no tiers for {neighbours} neighbours", where="method.num_neighbors", do=f"one of: {known}"
+            f"there are no tiers for {neighbors} neighbors", where="method.num_neighbors", do=f"one of: {known}"
         )
     masses = (1 / 2, 1 / 4, 1 / 4) if spread == "tiers" else (1 / 3, 1 / 3, 1 / 3)
-    sizes = [after - before for before, after in pairwise((0, *TIERS[neighbours]))]
+    sizes = [after - before for before, after in pairwise((0, *TIERS[neighbors]))]
     return [mass * part / size for part, size in zip(masses, sizes, strict=True) for _ in range(size)]
 
 
@@ -52,7 +52,7 @@ def smoothed_info_nce(
     """Mean over anchors of -sum_j y_j log softmax_j over the own key and the rows of the queue.
 
     y puts `shares` on the nearest rows of the queue, nearest first, and what is left of 1 on the own key. Without
-    shares it is `info_nce_queue`. Rows are normalised inside.
+    shares it is `info_nce_queue`. Rows are normalized inside.
 
     Collapse: log(queue + 1), whatever the shares. Optimum: the entropy of y, not 0. Cost: batch queue dim.
 

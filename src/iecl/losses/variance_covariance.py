@@ -36,6 +36,6 @@ def covariance_penalty(z: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
     >>> round(covariance_penalty(column.repeat(1, 3) * 0.75**0.5).item(), 6)
     2.0
     """
-    centred = z - z.mean(0)
-    covariance = centred.T @ centred / (len(z) - 1)
+    centerd = z - z.mean(0)
+    covariance = centerd.T @ centerd / (len(z) - 1)
     return (covariance - covariance.diagonal().diag()).square().sum() / z.shape[1]

@@ -17,7 +17,7 @@ def view_contrast(
     """Mean over anchors of log of the mean of exp(cos / t) over all 2 batch rows, minus cos(anchor, query) / t.
 
     The rows are all anchors and all queries, so that the anchor itself is one of them. Only the rows of the first view
-    are anchors. Rows are normalised inside; with several processes give it the gathered rows. Its values are not those
+    are anchors. Rows are normalized inside; with several processes give it the gathered rows. Its values are not those
     of `nt_xent`.
 
     Collapse: 0. Orthonormal images: -log batch, nearly, for a small temperature. Cost: 2 batch^2 dim.

@@ -22,7 +22,7 @@ MOST_ROWS = 1024
 def effective_rank(features: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
     """Over how many directions images differ, from 1 to min(batch - 1, dim).
 
-    exp of the entropy of the spectrum of the normalised rows around their mean: features after a ReLU share a large
+    exp of the entropy of the spectrum of the normalized rows around their mean: features after a ReLU share a large
     common part that says nothing about differences. Rows that differ by less than about a thousandth count as equal,
     or a collapsed encoder's rounding would pass for a full spectrum.
 
@@ -37,7 +37,7 @@ def effective_rank(features: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
 @torch.no_grad()
 @full_precision
 def feature_std(features: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
-    """Mean standard deviation of a column of the normalised rows, times sqrt(dim): 1 isotropic, 0 collapsed.
+    """Mean standard deviation of a column of the normalized rows, times sqrt(dim): 1 isotropic, 0 collapsed.
 
     It misses a collapse to a few clusters or directions, which `effective_rank` sees.
 
@@ -74,7 +74,7 @@ def uniformity(projections: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
 @torch.no_grad()
 @full_precision
 def entropy(projections: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
-    """Coding rate of the normalised rows in nats; depends on batch and width, so compare it within one run.
+    """Coding rate of the normalized rows in nats; depends on batch and width, so compare it within one run.
 
     >>> round(entropy(3 * torch.eye(4)).item(), 4)     # 2 log(1 + 4)
     3.2189
@@ -84,7 +84,7 @@ def entropy(projections: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
 
 @torch.no_grad()
 @full_precision
-def neighbour_accuracy(
+def neighbor_accuracy(
     features: Float[Tensor, "batch dim"],
     labels: Int[Tensor, " batch"],
     k: int = 20,
@@ -97,19 +97,19 @@ def neighbour_accuracy(
     Rows without a label (-1) neither vote nor count. `chunk` rows are compared at a time: memory, not the result.
 
     >>> z = torch.tensor([[1., 0.1], [1, 0], [0, 1], [0.1, 1]])
-    >>> neighbour_accuracy(z, torch.tensor([0, 0, 1, 0]), k=1).item()     # the last two vote for each other
+    >>> neighbor_accuracy(z, torch.tensor([0, 0, 1, 0]), k=1).item()     # the last two vote for each other
     0.5
 
     Raises:
-        UserError: unless there are more labelled rows than neighbours.
+        UserError: unless there are more labeled rows than neighbors.
     """
-    labelled = labels >= 0
-    unit, labels = F.normalize(features[labelled], dim=1), labels[labelled].long()
+    labeled = labels >= 0
+    unit, labels = F.normalize(features[labeled], dim=1), labels[labeled].long()
     if len(unit) <= k:
         raise UserError(
-            f"{k} neighbours need at least {k + 1} labelled images, there are {len(unit)}",
-            where="neighbour accuracy",
-            do="use fewer neighbours or more images",
+            f"{k} neighbors need at least {k + 1} labeled images, there are {len(unit)}",
+            where="neighbor accuracy",
+            do="use fewer neighbors or more images",
         )
     classes = int(labels.max()) + 1
     right = torch.zeros((), dtype=torch.long, device=unit.device)

@@ -1,6 +1,6 @@
-"""What a map adds to the entropy of pictures, split into plain rescaling and the rest.
+"""What a map adds to the entropy of images, split into plain rescaling and the rest.
 
-The change of entropy is the mean of log|det J|. Doubling a picture adds log 2 per dimension and no information, and an
+The change of entropy is the mean of log|det J|. Doubling an image adds log 2 per dimension and no information, and an
 encoder that starts with a convolution and batch norm undoes it: every gain is therefore reported in two parts.
 """
 
@@ -15,12 +15,12 @@ from iecl.estimators.log_det import LogDet, random_signs
 from iecl.estimators.precision import full_precision
 from iecl.meters.jacobian import Linearised, Map, check_square, log_det_of
 
-RULERS = ("pictures", "singular-values")
+RULERS = ("images", "singular-values")
 
 
 @dataclass(frozen=True)
 class EntropyGain:
-    """Nats per dimension, mean over the pictures: total = rescaling + rest."""
+    """Nats per dimension, mean over the images: total = rescaling + rest."""
 
     total: Float[Tensor, ""]
     rescaling: Float[Tensor, ""]
@@ -36,7 +36,7 @@ def entropy_gain(
     f: Map,
     x: Float[Tensor, "n ..."],
     *,
-    ruler: str = "pictures",
+    ruler: str = "images",
     probes: int = 0,
     steps: int = 30,
     seed: int = 0,
@@ -46,13 +46,13 @@ def entropy_gain(
 
     `ruler` says what the gain of a rescaling is measured by:
 
-    - `pictures`: RMS of f(x) over RMS of x, each about the mean of its channel. The rest is the entropy that is added
-      at equal power: positive when the map strengthens what is weak in the pictures (it whitens), negative when it
+    - `images`: RMS of f(x) over RMS of x, each about the mean of its channel. The rest is the entropy that is added
+      at equal power: positive when the map strengthens what is weak in the images (it whitens), negative when it
       strengthens what is strong, or contracts.
     - `singular-values`: root of the mean squared singular value of J. By Jensen's inequality the rest is then never
       positive: it is minus the unevenness of the singular values, 0 only where all directions are scaled alike.
 
-    With `probes` = 0 the determinant is exact (small pictures only), else estimated as `stochastic_log_abs_det` does.
+    With `probes` = 0 the determinant is exact (small images only), else estimated as `stochastic_log_abs_det` does.
 
     Scale: c f has log c more in `rescaling`, and the same `rest`. Bias and cost: those of the determinant.
 
@@ -73,7 +73,7 @@ def entropy_gain(
         matrix = seen.rows()
         log_det = exactly(torch.linalg.slogdet(matrix).logabsdet)
         squares = matrix.square().sum((1, 2)) / seen.inputs
-    if ruler == "pictures":
+    if ruler == "images":
         return gain_of(x, seen.y.detach(), log_det, seen.inputs)
     return split(log_det, squares.log().mean() / 2, seen.inputs)
 
@@ -86,7 +86,7 @@ def gain_of(x: Float[Tensor, "n ..."], y: Float[Tensor, "n ..."], log_det: LogDe
 def split(log_det: LogDet, rescaling: Float[Tensor, ""], inputs: int) -> EntropyGain:
     """Total and rest per dimension, given what rescaling adds."""
     total = log_det.value.mean() / inputs
-    # Probes of different pictures are independent: their variances add up.
+    # Probes of different images are independent: their variances add up.
     error = log_det.standard_error.square().sum().sqrt() / (len(log_det.value) * inputs)
     return EntropyGain(total, rescaling, total - rescaling, error)
 
@@ -98,7 +98,7 @@ def exactly(value: Float[Tensor, " points"]) -> LogDet:
 
 @full_precision
 def rms(x: Float[Tensor, "n channels ..."]) -> Float[Tensor, ""]:
-    """Root mean square of pictures about the mean of each channel.
+    """Root mean square of images about the mean of each channel.
 
     >>> rms(torch.tensor([[[1.0, 3.0], [5.0, 5.0]]]))     # root of (1 + 1 + 0 + 0) / 4
     tensor(0.7071)

@@ -1,10 +1,10 @@
 """What a map does to volume: its Jacobian written out, or known by its products with vectors.
 
-A map takes pictures of shape (n, ...). If it treats each of them alone, its Jacobian is one matrix for each picture. A
-map that mixes the pictures of a batch (the printed block, or batch norm in training) has one Jacobian for the whole
+A map takes images of shape (n, ...). If it treats each of them alone, its Jacobian is one matrix for each image. A
+map that mixes the images of a batch (the printed block, or batch norm in training) has one Jacobian for the whole
 batch: give `is_mixing=True`, and the batch counts as one point. Maps are called once, as they are; of a module all
-buffers are copied first, so that looking changes nothing. Arithmetic is that of the pictures: give a float64 map and
-float64 pictures where digits matter.
+buffers are copied first, so that looking changes nothing. Arithmetic is that of the images: give a float64 map and
+float64 images where digits matter.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Map = Callable[[Tensor], Tensor]
 
 @final
 class Linearised:
-    """A map at given pictures: products with its Jacobian and its transpose, from one forward pass.
+    """A map at given images: products with its Jacobian and its transpose, from one forward pass.
 
     >>> seen = Linearised(lambda x: x**2, torch.tensor([[1.0, 3.0]]))
     >>> seen.push(torch.ones(1, 2)), seen.pull(torch.ones(1, 2))
@@ -92,10 +92,10 @@ def _call(f: Map, x: Tensor) -> Tensor:
 def jacobian(
     f: Map, x: Float[Tensor, "n ..."], *, is_mixing: bool = False, chunk: int = 128
 ) -> Float[Tensor, "points outputs inputs"]:
-    """The Jacobian of `f` at each picture, written out.
+    """The Jacobian of `f` at each image, written out.
 
-    Cost: one backward pass for each output, `chunk` of them at a time; outputs x inputs numbers for each picture. A
-    picture of 3×32×32 under a map to its own size takes 75 MB in float64, one of 3×224×224 does not fit.
+    Cost: one backward pass for each output, `chunk` of them at a time; outputs x inputs numbers for each image. A
+    image of 3×32×32 under a map to its own size takes 75 MB in float64, one of 3×224×224 does not fit.
 
     >>> jacobian(lambda x: x.cumsum(1), torch.zeros(1, 2))
     tensor([[[1., 0.],
@@ -106,7 +106,7 @@ def jacobian(
 
 @torch.no_grad()
 def log_abs_det(f: Map, x: Float[Tensor, "n ..."], *, is_mixing: bool = False) -> Float[Tensor, " points"]:
-    """Log of |det J| of a map to pictures of the same size, exact, in nats: the change of entropy at each picture.
+    """Log of |det J| of a map to images of the same size, exact, in nats: the change of entropy at each image.
 
     Scale: c f has inputs x log c more. Bias: none. Cost: that of `jacobian`, and inputs^3.
 
@@ -124,7 +124,7 @@ def log_abs_det(f: Map, x: Float[Tensor, "n ..."], *, is_mixing: bool = False) -
 
 @torch.no_grad()
 def singular_values(f: Map, x: Float[Tensor, "n ..."], *, is_mixing: bool = False) -> Float[Tensor, "points values"]:
-    """All singular values of the Jacobian at each picture, largest first; exact, for small pictures.
+    """All singular values of the Jacobian at each image, largest first; exact, for small images.
 
     >>> singular_values(lambda x: x * torch.tensor([0.5, 3.0]), torch.ones(1, 2))
     tensor([[3.0000, 0.5000]])
@@ -136,7 +136,7 @@ def singular_values(f: Map, x: Float[Tensor, "n ..."], *, is_mixing: bool = Fals
 def stochastic_log_abs_det(
     f: Map, x: Float[Tensor, "n ..."], *, probes: int = 4, steps: int = 30, seed: int = 0, is_mixing: bool = False
 ) -> LogDet:
-    """Log of |det J| = 1/2 tr log(J'J) by random signs and Lanczos: for pictures whose Jacobian cannot be written down.
+    """Log of |det J| = 1/2 tr log(J'J) by random signs and Lanczos: for images whose Jacobian cannot be written down.
 
     Bias: upwards, by the quadrature; negligible where the singular values lie within a factor of ten or so, visible
     where some are near 0 (`truncation` then is large). Deviation: given, falls as 1 / sqrt(probes).
@@ -159,7 +159,7 @@ def log_det_of(seen: Linearised, probes: int, steps: int, seed: int) -> LogDet:
 
 @dataclass(frozen=True)
 class SingularRange:
-    """Smallest and largest singular value of the Jacobian at each picture, and how well each is known."""
+    """Smallest and largest singular value of the Jacobian at each image, and how well each is known."""
 
     smallest: Float[Tensor, " points"]
     largest: Float[Tensor, " points"]
@@ -199,7 +199,7 @@ def singular_range(
 
 @dataclass(frozen=True)
 class LogVolume:
-    """How an encoder that changes the dimension changes volume, at each picture."""
+    """How an encoder that changes the dimension changes volume, at each image."""
 
     value: Float[Tensor, " points"]
     """Sum of the logarithms of the singular values that are not 0, in nats."""
@@ -209,7 +209,7 @@ class LogVolume:
 
 @torch.no_grad()
 def log_volume(f: Map, x: Float[Tensor, "n ..."], *, is_mixing: bool = False, tolerance: float = 1e-7) -> LogVolume:
-    """Log pseudo-determinant of the Jacobian at each picture, through the Gram matrix of its smaller side.
+    """Log pseudo-determinant of the Jacobian at each image, through the Gram matrix of its smaller side.
 
     The volume that a small ball of directions keeps after the encoder, in its image. Directions with a singular value
     below `tolerance` times the largest count as destroyed: they lower `rank` and are left out of `value`, so compare
@@ -232,7 +232,7 @@ def log_volume(f: Map, x: Float[Tensor, "n ..."], *, is_mixing: bool = False, to
 
 
 def check_square(outputs: int, inputs: int) -> None:
-    """Raise a `UserError` unless a map keeps the size of its pictures."""
+    """Raise a `UserError` unless a map keeps the size of its images."""
     if outputs != inputs:
         raise UserError(
             f"a map from {inputs} to {outputs} numbers has no determinant",

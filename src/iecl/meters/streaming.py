@@ -55,8 +55,8 @@ class Moments:
             return
         rows = z.detach().to("cpu", torch.float64)
         own.count, own.mean = len(rows), rows.mean(0)
-        centred = rows - own.mean
-        own.scatter = centred.T @ centred
+        centerd = rows - own.mean
+        own.scatter = centerd.T @ centerd
         self.merge(own)
 
     def merge(self, other: "Moments") -> None:
@@ -153,7 +153,7 @@ class StreamedSample:
     the seed and the rows' numbers alone. A number counts once: a row that a sampler repeats to fill a batch does no
     harm.
 
-    Scale and bias: those of the estimator, at `capacity` rows; entropies from neighbours depend on that number.
+    Scale and bias: those of the estimator, at `capacity` rows; entropies from neighbors depend on that number.
     Cost: batch log capacity for an update, capacity dim numbers of memory, capacity^2 dim for the value.
 
     >>> meter = StreamedSample("uniformity", capacity=8)
@@ -174,7 +174,7 @@ class StreamedSample:
 
     @torch.no_grad()
     def update(self, z: Float[Tensor, "batch dim"], positions: Int[Tensor, " batch"]) -> None:
-        """Take in a batch of rows with their numbers in the data set."""
+        """Take in a batch of rows with their numbers in the dataset."""
         self._take(z.detach().to("cpu", torch.float64), positions.detach().cpu().long())
 
     def merge(self, other: Self) -> None:

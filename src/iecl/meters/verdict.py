@@ -157,7 +157,7 @@ def _lost_spread(history: History) -> Iterator[str]:
 
 
 def _below_untrained(history: History) -> Iterator[str]:
-    """Where there are labels: neighbours agree less than under the network of step 0, by more than chance would."""
+    """Where there are labels: neighbors agree less than under the network of step 0, by more than chance would."""
     readings = _series(history, "knn")
     if len(readings) > 1 and readings[0][0] == 0 and readings[-1][1] < readings[0][1] - 0.02:
         before, now = (f"{100 * value:.1f} %" for _, value in (readings[0], readings[-1]))
@@ -220,7 +220,7 @@ def _last(series: Series) -> float:
 
 
 def _peak(series: Series) -> tuple[int, float]:
-    """Step and value of the largest median of three neighbours, the latest of equals: one odd batch is no peak.
+    """Step and value of the largest median of three neighbors, the latest of equals: one odd batch is no peak.
 
     The first tenth does not count: random features use many directions, and learning starts by dropping most.
     """

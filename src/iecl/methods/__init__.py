@@ -11,7 +11,7 @@ METHODS: dict[str, Entry] = {
     "simsiam": Entry("iecl.methods.simsiam:SimSiam", "predict the own projection of the other view, held still"),
     "swav": Entry("iecl.methods.swav:SwAV", "predict from each view the balanced cluster assignment of another"),
     "nnclr": Entry("iecl.methods.nnclr:NNCLR", "contrast with the nearest past image in place of the view itself"),
-    "all4one": Entry("iecl.methods.all4one:All4One", "contrast neighbours, a transformer's summary of them, features"),
+    "all4one": Entry("iecl.methods.all4one:All4One", "contrast neighbors, a transformer's summary of them, features"),
     "matrix-ssl": Entry(
         "iecl.methods.matrix_ssl:MatrixSSL", "cross-entropies between covariance matrices of two encoders"
     ),
@@ -22,12 +22,12 @@ METHODS: dict[str, Entry] = {
     ),
     "minent": Entry("iecl.methods.minent:MinEnt", "move outputs to the other view's nearest one-hot vector"),
     "light-moco": Entry("iecl.methods.light_moco:LightMoCo", "MoCo with part of the answer on the nearest negatives"),
-    "s3oc": Entry("iecl.methods.s3oc:S3OC", "cluster centres as layers, hard assignments as targets"),
+    "s3oc": Entry("iecl.methods.s3oc:S3OC", "cluster centers as layers, hard assignments as targets"),
     "barlow-twins": Entry(
         "iecl.methods.barlow_twins:BarlowTwins", "the cross-correlation of two views is to be the identity"
     ),
     "vicreg": Entry("iecl.methods.vicreg:VICReg", "match views while features vary, and vary apart"),
-    "dino": Entry("iecl.methods.dino:DINO", "match the centred, sharpened output of the own momentum copy"),
+    "dino": Entry("iecl.methods.dino:DINO", "match the centerd, sharpened output of the own momentum copy"),
     "viewmaker": Entry(
         "iecl.methods.viewmaker:Viewmaker", "contrast views that a network makes as hard as its budget allows"
     ),

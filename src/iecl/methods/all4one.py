@@ -1,4 +1,4 @@
-"""All4One: contrast neighbours, what a transformer makes of them, and single features (Estepa et al. 2023)."""
+"""All4One: contrast neighbors, what a transformer makes of them, and single features (Estepa et al. 2023)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,17 +32,19 @@ class All4OneSettings(MethodSettings):
     out_dim: int = setting(256, "length of a projection, a multiple of `heads`", low=2, high=65_536)
     num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     predictor_hidden_dim: int = setting(4096, "width of the hidden layer of both predictors", low=1, high=65_536)
-    num_neighbors: int = setting(5, "past keys that are summarised", low=2)
+    num_neighbors: int = setting(5, "past keys that are summarized", low=2)
     transformer_layers: int = setting(3, "layers of the transformer", low=1, high=64)
     heads: int = setting(8, "attention heads of the transformer", low=1)
     transformer_lr: float = setting(0.0, "the transformer's own peak learning rate; 0: the optimizer's", low=0)
-    temperature: float = setting(0.2, "divides the cosines of the neighbour term", above=0)
+    temperature: float = setting(0.2, "divides the cosines of the neighbor term", above=0)
     centroid_temperature: float = setting(0.1, "divides the cosines of the centroid term", above=0)
-    neighbor_weight: float = setting(0.5, "weight of the neighbour term", low=0)
+    neighbor_weight: float = setting(0.5, "weight of the neighbor term", low=0)
     centroid_weight: float = setting(0.5, "weight of the centroid term", low=0)
     feature_weight: float = setting(0.5, "weight of the feature term", low=0)
-    queue_size: int = setting(98304, "past keys among which neighbours are sought", low=2)
-    ema_momentum: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
+    queue_size: int = setting(98304, "past keys among which neighbors are sought", low=2)
+    ema_momentum: Ramp = setting(
+        Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1
+    )
 
 
 @final
@@ -51,7 +53,7 @@ class All4One(Method):
 
     formula:
         z = projector(backbone(view)),  k = momentum copy of it,  near = past keys nearest to k
-        neighbour: near[0] of one view finds predictor(z) of the other, as in NNCLR
+        neighbor: near[0] of one view finds predictor(z) of the other, as in NNCLR
         centroid: transformer(near) of one view finds transformer(second predictor(z), near[:-1]) of the other
         feature: 5 (root of mean (C_ii - 1)^2 + root of mean C_ij^2), C = correlations of z and the other view's k
         loss = half of each;  queue <- k anchor, after the loss
@@ -74,34 +76,34 @@ class All4One(Method):
         self.queue = Queue(settings.queue_size, out)
 
     def step(self, views: Views, clock: Clock) -> Step:
-        """Neighbours of one view's key against the other view's prediction, three times over."""
+        """Neighbors of one view's key against the other view's prediction, three times over."""
         anchor, query = views.full[:2]
         h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
         k_anchor, k_query = (normalize(self.momentum(x), dim=1) for x in (anchor, query))
-        past = self.queue.read()  # before the batch enters, or each image would be its own neighbour
+        past = self.queue.read()  # before the batch enters, or each image would be its own neighbor
         near_anchor, near_query = (nearest_rows(k, past, self.settings.num_neighbors) for k in (k_anchor, k_query))
-        neighbour = self._neighbour(near_anchor, z_query) + self._neighbour(near_query, z_anchor)
+        neighbor = self._neighbor(near_anchor, z_query) + self._neighbor(near_query, z_anchor)
         c_anchor, s_anchor = self._summaries(near_anchor, z_anchor)
         c_query, s_query = self._summaries(near_query, z_query)
         centroid = self._centroid(c_anchor, s_query) + self._centroid(c_query, s_anchor)
         feature = feature_redundancy(*(parallel.gather(x) for x in (z_anchor, z_query, k_anchor, k_query)))
         self.queue.push(parallel.gather(k_anchor))
         losses = {
-            "neighbour": self.settings.neighbor_weight * neighbour / 2,
+            "neighbor": self.settings.neighbor_weight * neighbor / 2,
             "centroid": self.settings.centroid_weight * centroid / 2,
             "feature": self.settings.feature_weight * feature,
         }
         return Step(losses, torch.cat(h), {"anchor": z_anchor, "query": z_query})
 
-    def _neighbour(self, near: Float[Tensor, "n near out"], z: Float[Tensor, "n out"]) -> Float[Tensor, ""]:
+    def _neighbor(self, near: Float[Tensor, "n near out"], z: Float[Tensor, "n out"]) -> Float[Tensor, ""]:
         """NNCLR's contrast: find the prediction of the other view by the nearest past key."""
         return _contrast(near[:, 0], self.predictor(z), self.settings.temperature)
 
     def _summaries(
         self, near: Float[Tensor, "n near out"], z: Float[Tensor, "n out"]
     ) -> tuple[Float[Tensor, "n out"], Float[Tensor, "n out"]]:
-        """The centroid of the neighbours, and the own prediction with all neighbours but the farthest."""
+        """The centroid of the neighbors, and the own prediction with all neighbors but the farthest."""
         own = torch.cat([self.centroid_predictor(z)[:, None], near[:, :-1]], dim=1)
         return self.summary(near), self.summary(own)
 

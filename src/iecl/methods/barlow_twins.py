@@ -35,7 +35,7 @@ class BarlowTwins(Method):
     """Each feature agrees with itself over the views and with no other feature.
 
     formula:
-        z = projector(backbone(view)), standardised over the batch
+        z = projector(backbone(view)), standardized over the batch
         C = z_anchor' z_query / batch
         loss = scale * (sum_i (C_ii - 1)^2 + off_diagonal * sum_{i != j} C_ij^2)
     """

@@ -24,7 +24,9 @@ class BYOLSettings(MethodSettings):
     hidden_dim: int = setting(4096, "width of the projector's hidden layer", low=1, high=65_536)
     out_dim: int = setting(256, "length of a projection", low=1, high=65_536)
     predictor_hidden_dim: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
-    ema_momentum: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
+    ema_momentum: Ramp = setting(
+        Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1
+    )
 
 
 @final

@@ -26,7 +26,7 @@ from iecl.views.policies import ViewPlan
 
 @dataclass(frozen=True, kw_only=True)
 class DeepClusterV2Settings(MethodSettings):
-    """Clusters of a memory bank as labels, their centres as fixed prototypes."""
+    """Clusters of a memory bank as labels, their centers as fixed prototypes."""
 
     hidden_dim: int = setting(2048, "width of the projector's hidden layer", low=1, high=65_536)
     out_dim: int = setting(128, "length of a projection", low=1, high=65_536)

@@ -1,4 +1,4 @@
-"""DINO: a student matches the centred, sharpened output of its own momentum copy (Caron et al. 2021)."""
+"""DINO: a student matches the centerd, sharpened output of its own momentum copy (Caron et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import final
@@ -34,10 +34,10 @@ class DINOSettings(MethodSettings):
     norm: bool = setting(False, "batch norm in the projector's hidden layers")
     num_prototypes: int = setting(65536, "outputs of the last layer", low=2)
     temperature: float = setting(0.1, "divides the student's cosines", above=0)
-    teacher_temperature: float = setting(0.04, "divides the teacher's centred cosines", above=0)
+    teacher_temperature: float = setting(0.04, "divides the teacher's centerd cosines", above=0)
     teacher_temperature_start: float = setting(0.04, "teacher temperature in the first epoch of its warm-up", above=0)
     teacher_warmup_epochs: int = setting(0, "epochs over which the teacher temperature changes; 0: it does not", low=0)
-    center_momentum: float = setting(0.9, "share of the centre kept at each step", low=0, high=1)
+    center_momentum: float = setting(0.9, "share of the center kept at each step", low=0, high=1)
     ema_momentum: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the teacher kept at each step", low=0, high=1)
     freeze_epochs: int = setting(1, "first epochs in which the last layer does not move", low=0)
     local_crops: int = setting(0, "small views, which only the student sees", low=0, high=64)
@@ -51,18 +51,23 @@ class DINO(Method):
     formula:
         s = last(projector(backbone(view)));  t = momentum copy of all three, of the full views
         loss = mean over full views and other views of
-               -sum softmax((t - centre) / teacher_temperature) * log softmax(s / temperature)
-        centre <- centre_keep * centre + (1 - centre_keep) * mean t
+               -sum softmax((t - center) / teacher_temperature) * log softmax(s / temperature)
+        center <- center_keep * center + (1 - center_keep) * mean t
     """
 
     Settings = DINOSettings
-    centre: Tensor
+    center: Tensor
 
     def __init__(self, backbone: nn.Module, settings: DINOSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
         self.projector = mlp(
-            width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, norm=settings.norm, gelu=True
+            width_of(backbone),
+            settings.hidden_dim,
+            settings.out_dim,
+            layers=settings.num_layers,
+            norm=settings.norm,
+            gelu=True,
         )
         for layer in self.projector:
             if isinstance(layer, nn.Linear):
@@ -71,13 +76,13 @@ class DINO(Method):
                     nn.init.zeros_(layer.bias)  # the projection has its direction from the image alone
         self.last = Directions(settings.num_prototypes, settings.out_dim)
         self.teacher = MomentumCopy(backbone, self.projector, self.last)
-        self.register_buffer("centre", torch.zeros(settings.num_prototypes))
+        self.register_buffer("center", torch.zeros(settings.num_prototypes))
         if settings.local_crops:
             split = settings.crop_split
             self.views = ViewPlan(small=settings.local_crops, full_crop=(split, 1.0), small_crop=(LEAST_CROP, split))
 
     def step(self, views: Views, clock: Clock) -> Step:
-        """Cross-entropy of every student view to the teacher's other full views; then the centre moves."""
+        """Cross-entropy of every student view to the teacher's other full views; then the center moves."""
         n = len(views.positions)
         h = encode_views(self.backbone, views)
         z = self.projector(h)
@@ -86,11 +91,11 @@ class DINO(Method):
         loss = self_distillation(
             students,
             teachers.unflatten(0, (-1, n)),
-            self.centre.clone(),
+            self.center.clone(),
             self.settings.temperature,
             self.teacher_temperature(clock),
         )
-        self.centre.lerp_(parallel.average(teachers.float().mean(0)), 1 - self.settings.center_momentum)
+        self.center.lerp_(parallel.average(teachers.float().mean(0)), 1 - self.settings.center_momentum)
         return Step({"distill": loss}, h[: 2 * n], {"anchor": z[:n], "query": z[n : 2 * n]})
 
     def teacher_temperature(self, clock: Clock) -> float:
@@ -99,7 +104,10 @@ class DINO(Method):
         if clock.epoch >= settings.teacher_warmup_epochs:
             return settings.teacher_temperature
         way = clock.epoch / max(1, settings.teacher_warmup_epochs - 1)
-        return settings.teacher_temperature_start + (settings.teacher_temperature - settings.teacher_temperature_start) * way
+        return (
+            settings.teacher_temperature_start
+            + (settings.teacher_temperature - settings.teacher_temperature_start) * way
+        )
 
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
         """The student's projection, before the last layer."""

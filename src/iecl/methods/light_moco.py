@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from iecl import counter, parallel
 from iecl.backbones.making import width_of
 from iecl.errors import UserError
-from iecl.losses.smoothed_info_nce import SPREADS, neighbour_shares, smoothed_info_nce
+from iecl.losses.smoothed_info_nce import SPREADS, neighbor_shares, smoothed_info_nce
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
@@ -60,11 +60,11 @@ class LightMoCo(Method):
         self.backbone, self.settings = backbone, settings
         if settings.num_neighbors > settings.queue_size:
             raise UserError(
-                f"a queue of {settings.queue_size} does not hold {settings.num_neighbors} neighbours",
+                f"a queue of {settings.queue_size} does not hold {settings.num_neighbors} neighbors",
                 where="method.num_neighbors",
                 do=f"use at most {settings.queue_size}",
             )
-        neighbour_shares(settings.spread, 0.1, settings.num_neighbors)  # now, and not in the first step that smooths
+        neighbor_shares(settings.spread, 0.1, settings.num_neighbors)  # now, and not in the first step that smooths
         self.projector = mlp(
             width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, norm=settings.norm
         )
@@ -101,7 +101,7 @@ class LightMoCo(Method):
     def _contrast(self, z: Float[Tensor, "n out"], keys: Float[Tensor, "n out"], clock: Clock) -> Float[Tensor, ""]:
         settings = self.settings
         mass = settings.smooth.at(clock) if clock.epoch >= settings.plain_epochs else 0.0
-        shares = neighbour_shares(settings.spread, mass, settings.num_neighbors)
+        shares = neighbor_shares(settings.spread, mass, settings.num_neighbors)
         return smoothed_info_nce(z, keys, self.queue.read(), settings.temperature, shares)
 
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:

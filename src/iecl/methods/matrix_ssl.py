@@ -23,7 +23,9 @@ class MatrixSSLSettings(MethodSettings):
     """Matrix uniformity and alignment with a predictor and a momentum copy."""
 
     hidden_dim: int = setting(2048, "width of the projector's hidden layers", low=1, high=65_536)
-    out_dim: int = setting(2048, "length of a projection; the loss multiplies matrices of this side", low=1, high=65_536)
+    out_dim: int = setting(
+        2048, "length of a projection; the loss multiplies matrices of this side", low=1, high=65_536
+    )
     num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     predictor_hidden_dim: int = setting(512, "width of the predictor's hidden layer", low=1, high=65_536)
     weight: float = setting(1.0, "weight λ of the uniformity", low=0)
@@ -32,7 +34,9 @@ class MatrixSSLSettings(MethodSettings):
     )
     alignment: float = setting(1.0, "weight γ of the alignment of covariances", low=0)
     order: int = setting(4, "last power in the series of the matrix logarithm", low=1, high=16)
-    ema_momentum: Ramp = setting(Ramp(start=0.996, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
+    ema_momentum: Ramp = setting(
+        Ramp(start=0.996, end=1.0), "share of the momentum copy kept at each step", low=0, high=1
+    )
 
 
 @final
@@ -42,7 +46,7 @@ class MatrixSSL(Method):
     formula:
         z = predictor(projector(backbone(view)))        with gradient
         k = momentum copy of projector and backbone     without
-        C(a, b) = a' J b / batch, unit rows, J centres
+        C(a, b) = a' J b / batch, unit rows, J centers
         MCE(P, Q) = -tr(P log Q)
         loss = mean over (z_anchor, k_query), (z_query, k_anchor) of
                MCE(weight I, C(k, z) + ridge I) + alignment * MCE(C(k, k) + ridge I, C(z, z) + ridge I)
@@ -53,7 +57,9 @@ class MatrixSSL(Method):
     def __init__(self, backbone: nn.Module, settings: MatrixSSLSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True)
+        self.projector = mlp(
+            width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True
+        )
         self.predictor = mlp(settings.out_dim, settings.predictor_hidden_dim, settings.out_dim)
         self.momentum = MomentumCopy(backbone, self.projector)
 

@@ -1,4 +1,4 @@
-"""MinEnt: move outputs towards the nearest one-hot vectors, standardised so that all get used (Li et al. 2023)."""
+"""MinEnt: move outputs towards the nearest one-hot vectors, standardized so that all get used (Li et al. 2023)."""
 
 from dataclasses import dataclass
 from typing import final
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from iecl import parallel
 from iecl.backbones.making import width_of
-from iecl.losses.minimum_entropy import minimum_entropy, nearest_one_hot, standardised
+from iecl.losses.minimum_entropy import minimum_entropy, nearest_one_hot, standardized
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.schedule import Clock
@@ -38,7 +38,7 @@ class MinEnt(Method):
 
     formula:
         g = head(backbone(view)), for each head
-        target = argmax of g standardised over the batch, without gradient
+        target = argmax of g standardized over the batch, without gradient
         loss = mean over heads and views of -log softmax(g) at the target of the other view
     """
 
@@ -48,14 +48,16 @@ class MinEnt(Method):
         super().__init__()
         self.backbone, self.settings = backbone, settings
         width = width_of(backbone)
-        self.heads = nn.ModuleList(mlp(width, settings.hidden_dim, out, layers=settings.num_layers) for out in settings.heads)
+        self.heads = nn.ModuleList(
+            mlp(width, settings.hidden_dim, out, layers=settings.num_layers) for out in settings.heads
+        )
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Mean over heads of the cross-entropy to the other view's nearest one-hot vector."""
         anchor, query = (self.backbone(x) for x in views.full[:2])
         outputs = [(head(anchor), head(query)) for head in self.heads]
         losses = [minimum_entropy(g, q, _targets(g), _targets(q)) for g, q in outputs]
-        z_anchor, z_query = (standardised(g) for g in outputs[0])  # as they are, a common offset hides the rest
+        z_anchor, z_query = (standardized(g) for g in outputs[0])  # as they are, a common offset hides the rest
         return Step(
             {"entropy": torch.stack(losses).mean()},
             torch.cat([anchor, query]),
@@ -63,8 +65,8 @@ class MinEnt(Method):
         )
 
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The output of the first head, standardised over the batch: what the nearest one-hot vector is sought for."""
-        return standardised(self.heads[0](self.backbone(x)))
+        """The output of the first head, standardized over the batch: what the nearest one-hot vector is sought for."""
+        return standardized(self.heads[0](self.backbone(x)))
 
     def encoder(self) -> nn.Module:
         """The backbone."""
@@ -72,6 +74,6 @@ class MinEnt(Method):
 
 
 def _targets(outputs: Float[Tensor, "n count"]) -> Int64[Tensor, " n"]:
-    """The targets of our rows, standardised over the rows of all processes."""
+    """The targets of our rows, standardized over the rows of all processes."""
     first = parallel.rank() * len(outputs)
     return nearest_one_hot(parallel.gather(outputs.detach()))[first : first + len(outputs)]

@@ -28,7 +28,9 @@ class MoCoV3Settings(MethodSettings):
     predictor_hidden_dim: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
     predictor_norm: bool = setting(False, "batch norm after the predictor's last layer, as for a ViT")
     temperature: float = setting(0.2, "divides the cosines; the loss is multiplied by twice this", above=0)
-    ema_momentum: Ramp = setting(Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1)
+    ema_momentum: Ramp = setting(
+        Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1
+    )
 
 
 @final
@@ -48,8 +50,12 @@ class MoCoV3(Method):
     def __init__(self, backbone: nn.Module, settings: MoCoV3Settings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True)
-        self.predictor = mlp(settings.out_dim, settings.predictor_hidden_dim, settings.out_dim, last_norm=settings.predictor_norm)
+        self.projector = mlp(
+            width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True
+        )
+        self.predictor = mlp(
+            settings.out_dim, settings.predictor_hidden_dim, settings.out_dim, last_norm=settings.predictor_norm
+        )
         self.momentum = MomentumCopy(backbone, self.projector)
 
     def step(self, views: Views, clock: Clock) -> Step:

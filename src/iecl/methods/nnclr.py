@@ -33,7 +33,7 @@ class NNCLRSettings(MethodSettings):
 
 @final
 class NNCLR(Method):
-    """SimCLR's contrast with a neighbour in place of the view itself, and a predictor before the comparison.
+    """SimCLR's contrast with a neighbor in place of the view itself, and a predictor before the comparison.
 
     formula:
         z = projector(backbone(view)),  p = predictor(z)
@@ -49,17 +49,22 @@ class NNCLR(Method):
         super().__init__()
         self.backbone, self.settings = backbone, settings
         self.projector = mlp(
-            width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True, last_affine=True
+            width_of(backbone),
+            settings.hidden_dim,
+            settings.out_dim,
+            layers=settings.num_layers,
+            last_norm=True,
+            last_affine=True,
         )
         self.predictor = mlp(settings.out_dim, settings.predictor_hidden_dim, settings.out_dim)
         self.queue = Queue(settings.queue_size, settings.out_dim)
 
     def step(self, views: Views, clock: Clock) -> Step:
-        """Find the prediction of the other view by the neighbour of this one; the mean of both directions."""
+        """Find the prediction of the other view by the neighbor of this one; the mean of both directions."""
         h = [self.backbone(x) for x in views.full[:2]]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
         p_anchor, p_query = self.predictor(z_anchor), self.predictor(z_query)
-        past = self.queue.read()  # before the batch enters, or each image would be its own neighbour
+        past = self.queue.read()  # before the batch enters, or each image would be its own neighbor
         loss = (self._contrast(z_anchor, p_query, past) + self._contrast(z_query, p_anchor, past)) / 2
         self.queue.push(parallel.gather(z_anchor.detach()))
         return Step({"contrast": loss}, torch.cat(h), {"anchor": z_anchor, "query": z_query})
@@ -67,10 +72,10 @@ class NNCLR(Method):
     def _contrast(
         self, z: Float[Tensor, "n out"], predictions: Float[Tensor, "n out"], past: Float[Tensor, "queue out"]
     ) -> Float[Tensor, ""]:
-        """Rows are neighbours, a look-up without gradient; the softmax runs over the predictions of all processes."""
-        neighbours = nearest_rows(z, past)[:, 0]
+        """Rows are neighbors, a look-up without gradient; the softmax runs over the predictions of all processes."""
+        neighbors = nearest_rows(z, past)[:, 0]
         first = parallel.rank() * len(z)
-        return info_nce(neighbours, parallel.gather(predictions), self.settings.temperature, first=first)
+        return info_nce(neighbors, parallel.gather(predictions), self.settings.temperature, first=first)
 
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
         """The projection of a view, before the predictor."""

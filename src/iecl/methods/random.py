@@ -1,4 +1,4 @@
-"""Random: the backbone as it was initialised, the floor under every other method."""
+"""Random: the backbone as it was initialized, the floor under every other method."""
 
 from dataclasses import dataclass
 from typing import final

@@ -1,6 +1,6 @@
-"""S3OC: cluster centres as layers, hard assignments as targets (S3OCNet, Li et al. 2022), as read from its abstract.
+"""S3OC: cluster centers as layers, hard assignments as targets (S3OCNet, Li et al. 2022), as read from its abstract.
 
-No code is public. That targets come from the other view and are standardised over the batch is inferred from the
+No code is public. That targets come from the other view and are standardized over the batch is inferred from the
 later MinEnt code of the same authors; the page in the docs says which part is whose.
 """
 
@@ -23,23 +23,23 @@ from iecl.views.making import Views
 
 @dataclass(frozen=True, kw_only=True)
 class S3OCSettings(MethodSettings):
-    """Layers of cluster centres, each on the similarities to the centres of the one before."""
+    """Layers of cluster centers, each on the similarities to the centers of the one before."""
 
-    num_clusters: tuple[int, ...] = setting((1024, 512, 256, 128), "cluster centres of each layer", low=2)
+    num_clusters: tuple[int, ...] = setting((1024, 512, 256, 128), "cluster centers of each layer", low=2)
     temperature: float = setting(0.1, "divides the similarities", above=0)
 
     def __post_init__(self) -> None:
         if not self.num_clusters:
-            raise ValueError("clusters is empty: give the number of centres of at least one layer")
+            raise ValueError("clusters is empty: give the number of centers of at least one layer")
 
 
 @final
 class S3OC(Method):
-    """A backbone and cascaded layers whose weights are cluster centres and whose outputs are similarities.
+    """A backbone and cascaded layers whose weights are cluster centers and whose outputs are similarities.
 
     formula:
-        s = similarities to the centres of a layer, which are the next layer's input
-        target = argmax of s standardised over the batch, without gradient
+        s = similarities to the centers of a layer, which are the next layer's input
+        target = argmax of s standardized over the batch, without gradient
         loss = mean over layers and views of -log softmax(s / temperature) at the target of the other view
     """
 
@@ -66,7 +66,7 @@ class S3OC(Method):
         )
 
     def _cascade(self, h: Float[Tensor, "n width"]) -> list[Tensor]:
-        """Similarities to the centres of each layer."""
+        """Similarities to the centers of each layer."""
         made = []
         for layer in self.layers:
             h = layer(h)
@@ -74,7 +74,7 @@ class S3OC(Method):
         return made
 
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The similarities to the centres of the first layer."""
+        """The similarities to the centers of the first layer."""
         z: Tensor = self.layers[0](self.backbone(x))
         return z
 
@@ -84,6 +84,6 @@ class S3OC(Method):
 
 
 def _assign(similar: Float[Tensor, "n count"]) -> Int64[Tensor, " n"]:
-    """The cluster of each of our rows, after each centre's similarities were standardised over all processes."""
+    """The cluster of each of our rows, after each center's similarities were standardized over all processes."""
     first = parallel.rank() * len(similar)
     return nearest_one_hot(parallel.gather(similar.detach()))[first : first + len(similar)]

@@ -43,7 +43,9 @@ class SimSiam(Method):
     def __init__(self, backbone: nn.Module, settings: SimSiamSettings) -> None:
         super().__init__()
         self.backbone, self.settings = backbone, settings
-        self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True)
+        self.projector = mlp(
+            width_of(backbone), settings.hidden_dim, settings.out_dim, layers=settings.num_layers, last_norm=True
+        )
         self.predictor = mlp(settings.out_dim, settings.predictor_hidden_dim, settings.out_dim)
 
     def step(self, views: Views, clock: Clock) -> Step:

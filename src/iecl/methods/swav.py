@@ -56,7 +56,9 @@ class SwAV(Method):
         self.backbone, self.settings = backbone, settings
         self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim)
         self.prototypes = Prototypes(settings.num_prototypes, settings.out_dim)
-        self.queues = nn.ModuleList(Queue(settings.queue_size, settings.out_dim) for _ in range(2 if settings.queue_size else 0))
+        self.queues = nn.ModuleList(
+            Queue(settings.queue_size, settings.out_dim) for _ in range(2 if settings.queue_size else 0)
+        )
         self.views = ViewPlan(small=settings.local_crops, full_crop=FULL_CROP if settings.local_crops else None)
 
     def step(self, views: Views, clock: Clock) -> Step:
@@ -103,4 +105,4 @@ class SwAV(Method):
 
     def after_step(self, clock: Clock) -> None:
         """Prototypes have length 1 before every forward pass."""
-        self.prototypes.renormalise()
+        self.prototypes.renormalize()

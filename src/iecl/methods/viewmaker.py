@@ -39,8 +39,8 @@ class Viewmaker(Method):
     """Two players and one loss: the encoder descends it, the view maker climbs it within its budget.
 
     formula:
-        d = tanh(maker(picture, noise)), scaled to mean |d| = budget
-        view = clamp(picture + d, 0, 1), for each view with other noise
+        d = tanh(maker(image, noise)), scaled to mean |d| = budget
+        view = clamp(image + d, 0, 1), for each view with other noise
         z = projector(backbone(view))
         loss = mean over anchors of log mean exp(cos(z_anchor, every z) / temperature)
                - cos(z_anchor, z_query) / temperature
@@ -82,9 +82,9 @@ class Viewmaker(Method):
         view before (an input block) keeps its sign.
         """
         stream = counter.Stream(counter.key(clock.seed, "viewmaker/noise", clock.epoch, number), views.positions)
-        picture = view.float() * self.std + self.mean
-        change = reverse_gradient(self.maker(picture.detach(), stream))
-        return ((picture + change).clamp(0, 1) - self.mean) / self.std
+        image = view.float() * self.std + self.mean
+        change = reverse_gradient(self.maker(image.detach(), stream))
+        return ((image + change).clamp(0, 1) - self.mean) / self.std
 
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
         """The projection of a view as it is, without the maker."""

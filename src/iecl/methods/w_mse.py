@@ -29,14 +29,16 @@ class WMSESettings(MethodSettings):
     whitening_size: int = setting(
         0, "images whitened together, at least 2 × out; 0: the least share of the batch that has so many", low=0
     )
-    whitening_repeats: int = setting(1, "random divisions into groups over which the loss is averaged", low=1, high=1000)
+    whitening_repeats: int = setting(
+        1, "random divisions into groups over which the loss is averaged", low=1, high=1000
+    )
     shrink: float = setting(0.0, "share of the identity in the covariance; the authors use 0", low=0, high=1)
 
     def __post_init__(self) -> None:
         if 0 < self.whitening_size < 2 * self.out_dim:
             raise ValueError(
-                f"whitening {self.out_dim} dimensions needs groups of at least {2 * self.out_dim} images, method.whitening_size is "
-                f"{self.whitening_size}: with fewer the covariance is close to singular"
+                f"whitening {self.out_dim} dimensions needs groups of at least {2 * self.out_dim} images, "
+                f"method.whitening_size is {self.whitening_size}: with fewer the covariance is close to singular"
             )
 
 

@@ -38,7 +38,7 @@ class AttachedBlock(nn.Module):
 
 
 def attach_block(optimizer: Optimizer, *, image_size: int, seed: int = 0, **choices: Any) -> AttachedBlock:
-    """Give an existing training loop a learnt view in two lines, whatever its modules and loss are.
+    """Give an existing training loop a learned view in two lines, whatever its modules and loss are.
 
     The block's weights join the optimizer (with its defaults) and return to their budget after each of its steps. Save
     the result's `state_dict` with your model to resume exactly.
@@ -52,7 +52,7 @@ def attach_block(optimizer: Optimizer, *, image_size: int, seed: int = 0, **choi
 
     Args:
         optimizer: whose step moves the block; its first weight decides on the device.
-        image_size: side of the square, normalised pictures.
+        image_size: side of the square, normalized images.
         seed: decides the block's first weights and its noise.
         choices: further arguments of `iecl.CertifiedSAIB`, such as `budget`.
     """

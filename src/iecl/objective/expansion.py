@@ -23,10 +23,10 @@ FEW_STEPS = 4
 
 
 def check_expansion(block: nn.Module | None, settings: ObjectiveSettings) -> None:
-    """Raise a `UserError` where the expansion is to be maximised and there is no block whose expansion is known."""
+    """Raise a `UserError` where the expansion is to be maximized and there is no block whose expansion is known."""
     if settings.expansion != "none" and not isinstance(block, CertifiedSAIB):
         raise UserError(
-            "only a certified block has an expansion that can be maximised",
+            "only a certified block has an expansion that can be maximized",
             where=f"objective.expansion = {settings.expansion}",
             do="saib.form = certified, or objective.expansion = none",
         )
@@ -34,9 +34,9 @@ def check_expansion(block: nn.Module | None, settings: ObjectiveSettings) -> Non
 
 @full_precision
 def expansion(block: CertifiedSAIB, x: Float[Tensor, "n c h w"], stream: counter.Stream, clock: Clock) -> EntropyGain:
-    """The gain of the block at these pictures and this noise, with gradient; new random signs at every step.
+    """The gain of the block at these images and this noise, with gradient; new random signs at every step.
 
-    One probe for each picture: the estimate is unbiased up to the truncation of Lanczos, and steps average its noise.
+    One probe for each image: the estimate is unbiased up to the truncation of Lanczos, and steps average its noise.
     The block's budget counts as fixed: it is spent anew after each optimizer step.
     """
     seed = counter.key(clock.seed, "expansion", clock.step)
@@ -48,17 +48,17 @@ def expansion(block: CertifiedSAIB, x: Float[Tensor, "n c h w"], stream: counter
 def block_gain(
     block: SAIB | CertifiedSAIB, x: Float[Tensor, "n c h w"], stream: counter.Stream, seed: int
 ) -> EntropyGain:
-    """The same of any block, for the log: one probe, few pictures.
+    """The same of any block, for the log: one probe, few images.
 
-    The printed block mixes pictures, by its batch norm at least, so that its determinant is that of a whole batch.
+    The printed block mixes images, by its batch norm at least, so that its determinant is that of a whole batch.
     """
     if isinstance(block, CertifiedSAIB):
         return block.entropy_gain(x, stream, probes=1, steps=STEPS, seed=seed)
     return entropy_gain(block, x, probes=1, steps=FEW_STEPS, seed=seed, is_mixing=True)
 
 
-def pictures_to_read(block: SAIB | CertifiedSAIB) -> int | None:
-    """How many pictures of a batch `block_gain` needs; None: all of them."""
+def images_to_read(block: SAIB | CertifiedSAIB) -> int | None:
+    """How many images of a batch `block_gain` needs; None: all of them."""
     if isinstance(block, CertifiedSAIB):
         return 8
     return None if block.form == "batch" else 32  # so many give its batch norm usual statistics

@@ -12,7 +12,7 @@ DIVERGENCE_NAMES = ("none", "gaussian-diag", "gaussian-full", "softmax", "printe
 class ObjectiveSettings:
     """What is added to the host's loss, and what moves the input block."""
 
-    entropy: str = setting("none", "estimator of the entropy that is maximised", choices=ENTROPY_NAMES)
+    entropy: str = setting("none", "estimator of the entropy that is maximized", choices=ENTROPY_NAMES)
     entropy_weight: float = setting(0.2, "weight λ of the entropy", low=0, needs="objective.entropy")
     entropy_on: str = setting(
         "query",
@@ -45,7 +45,7 @@ class ObjectiveSettings:
     )
     expansion: str = setting(
         "none",
-        "certified block: maximise what it adds to the entropy of a picture, in total or beyond rescaling",
+        "certified block: maximize what it adds to the entropy of an image, in total or beyond rescaling",
         choices=("none", "total", "rest"),
     )
     expansion_weight: float = setting(

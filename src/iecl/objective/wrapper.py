@@ -19,10 +19,10 @@ from iecl.errors import UserError
 from iecl.estimators import DIVERGENCES, ENTROPIES
 from iecl.losses.orthogonality import orthogonality, restricted_isometry, sigma_min_hinge
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step, Survey
-from iecl.objective.expansion import block_gain, check_expansion, expansion, mean_of, pictures_to_read, readings_between
+from iecl.objective.expansion import block_gain, check_expansion, expansion, images_to_read, mean_of, readings_between
 from iecl.objective.settings import ObjectiveSettings
 from iecl.parts.reverse_gradient import reverse_gradient
-from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalise_convolutions
+from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalize_convolutions
 from iecl.saib.block import SAIB
 from iecl.saib.certified import CertifiedSAIB
 from iecl.schedule import Clock
@@ -66,7 +66,7 @@ class IECL(Method):
 
         The block goes on the query view. `auto` puts it on the anchor where it is to learn from the host's loss and
         that loss sends no gradient to the query (one-sided MoCo). The operator norm of a convolution depends on
-        `image_size`, the side of the pictures.
+        `image_size`, the side of the images.
         """
         super().__init__()
         self.host, self.saib = host, saib
@@ -76,7 +76,7 @@ class IECL(Method):
         self.side = ("anchor" if is_deaf else "query") if side == "auto" else side
         self.views, self.min_batch, self.online = host.views, host.min_batch, host.online
         if settings.encoder == "spectral-norm":
-            normalise_convolutions(host, self._input_sizes(image_size))
+            normalize_convolutions(host, self._input_sizes(image_size))
         check_expansion(saib, settings)
         if saib is not None and settings.saib_gradient == "frozen":
             saib.requires_grad_(False)
@@ -89,7 +89,7 @@ class IECL(Method):
             return None
         if image_size < 1:
             raise UserError(
-                "the operator norm of a convolution depends on the size of the pictures",
+                "the operator norm of a convolution depends on the size of the images",
                 where="objective.encoder_norm = operator",
                 do="give image_size=, their side, or use encoder_norm = kernel",
             )
@@ -98,7 +98,7 @@ class IECL(Method):
     def step(self, views: Views, clock: Clock) -> Step:
         """The host's losses on the shaped views, and ours."""
         self._last = (views, clock) if self.saib is not None else None
-        with parametrize.cached():  # a normalised kernel is made once and serves every forward pass of the step
+        with parametrize.cached():  # a normalized kernel is made once and serves every forward pass of the step
             shaped = [self._shape(x, views, clock, number) for number, x in enumerate(views.full[:2])]
             seen = [x.detach() if self.settings.saib_gradient == "entropy" else x for x in shaped]
             inner = self.host.step(views.with_full(*seen, *views.full[2:]), clock)
@@ -215,14 +215,14 @@ class IECL(Method):
             self.saib.after_step()
 
     def meters(self, number: int = 0) -> dict[str, Float[Tensor, ""]]:
-        """The host's, and what the block adds to the entropy of a picture, in nats per dimension."""
+        """The host's, and what the block adds to the entropy of an image, in nats per dimension."""
         nothing = next(self.host.parameters()).new_zeros(())  # what no block adds
         parts = dict.fromkeys(("total", "rest"), nothing)
         if self.saib is not None and self._last is not None:
             if number % readings_between(self.saib):
                 return self.host.meters(number)
             views, clock = self._last
-            most, seed = pictures_to_read(self.saib), counter.key(clock.seed, "gain", clock.step)
+            most, seed = images_to_read(self.saib), counter.key(clock.seed, "gain", clock.step)
             gains = [
                 block_gain(self.saib, *self._first(views, clock, view, most), seed)
                 for view in range(2)

@@ -1,4 +1,4 @@
-"""Directions that embeddings are compared with: SwAV's prototypes, DINO's last layer, S3OC's cluster centres."""
+"""Directions that embeddings are compared with: SwAV's prototypes, DINO's last layer, S3OC's cluster centers."""
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,7 @@ def cosines(z: Float[Tensor, "n width"], unit: Float[Tensor, "count width"]) -> 
 
 
 class Prototypes(nn.Module):
-    """Learnt unit rows whose gradient ignores the constraint; `renormalise` restores it after each optimizer step.
+    """Learnt unit rows whose gradient ignores the constraint; `renormalize` restores it after each optimizer step.
 
     SwAV's way (Caron et al. 2020). There is no bias: it would be free of the constraint.
     """
@@ -29,13 +29,13 @@ class Prototypes(nn.Module):
         return cosines(z, self.weight)
 
     @torch.no_grad()
-    def renormalise(self) -> None:
+    def renormalize(self) -> None:
         """Give every row length 1 again."""
         self.weight.copy_(normalize(self.weight, dim=1))
 
 
 class Directions(nn.Module):
-    """Learnt rows of which only the direction counts; the gradient passes through the normalisation.
+    """Learnt rows of which only the direction counts; the gradient passes through the normalization.
 
     The same as a linear layer without bias under weight norm with the magnitude held at 1 (DINO, Caron et al. 2021),
     with one plain weight and no magnitude that an optimizer could decay.

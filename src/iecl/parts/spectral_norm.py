@@ -17,11 +17,11 @@ from torch.nn.utils import parametrize
 
 from iecl import counter
 from iecl.errors import UserError
-from iecl.estimators.convolution import Geometry, normalised, start_vectors
+from iecl.estimators.convolution import Geometry, normalized, start_vectors
 from iecl.estimators.precision import full_precision
 
 FIRST_ITERATIONS = 15  # a random start is within a percent after this many
-OPERATOR_PACE = 4  # so many for each one of the kernel's: neighbouring frequencies have nearly equal norms
+OPERATOR_PACE = 4  # so many for each one of the kernel's: neighboring frequencies have nearly equal norms
 Sizes = Mapping[str, tuple[int, int]]
 """Height and width of the input of each convolution of an encoder, by its name there."""
 
@@ -40,7 +40,7 @@ class SpectralScale(nn.Module):
         self.geometry = geometry
         if not weight.any():
             raise UserError(
-                "a convolution with zero weights cannot be normalised", do="initialise it, or leave spectral norm off"
+                "a convolution with zero weights cannot be normalized", do="initialize it, or leave spectral norm off"
             )
         if geometry is None:
             matrix = weight.detach().flatten(1)
@@ -66,8 +66,8 @@ class SpectralScale(nn.Module):
         """Follow a kernel that has moved."""
         if self.geometry is not None:
             for _ in range(OPERATOR_PACE * times):
-                self.u.copy_(normalised(self.geometry.push(weight.detach(), self.v)))
-                self.v.copy_(normalised(self.geometry.pull(weight.detach(), self.u)))
+                self.u.copy_(normalized(self.geometry.push(weight.detach(), self.v)))
+                self.v.copy_(normalized(self.geometry.pull(weight.detach(), self.u)))
             return
         matrix, columns = _matrix(weight.detach()), _in_columns(self.v, weight)
         for _ in range(times):
@@ -136,7 +136,7 @@ def _stretch(u: Tensor, weight: Tensor, v: Tensor, geometry: Geometry) -> Tensor
     return (u * geometry.push(weight, v)).sum()
 
 
-def normalise_convolutions(module: nn.Module, sizes: Sizes | None = None, iterations: int | None = None) -> int:
+def normalize_convolutions(module: nn.Module, sizes: Sizes | None = None, iterations: int | None = None) -> int:
     """Put spectral norm on every convolution of `module`; returns how many there are.
 
     With `sizes` the norm is that of the convolution at its input's size, else that of its kernel as a matrix. Names may
@@ -164,7 +164,7 @@ def _size_of(name: str, sizes: Sizes) -> tuple[int, int]:
 
 @torch.no_grad()
 def input_sizes(encoder: nn.Module, image_size: int) -> dict[str, tuple[int, int]]:
-    """Height and width of what each convolution of `encoder` reads when it is given pictures of `image_size`.
+    """Height and width of what each convolution of `encoder` reads when it is given images of `image_size`.
 
     >>> input_sizes(nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 4, 1)), 9)
     {'0': (9, 9), '1': (4, 4)}
@@ -187,7 +187,7 @@ def input_sizes(encoder: nn.Module, image_size: int) -> dict[str, tuple[int, int
 
 
 def sizes_in(state: Mapping[str, Tensor]) -> dict[str, tuple[int, int]] | None:
-    """The sizes for which the encoder of a checkpoint was normalised; None if by its kernels alone."""
+    """The sizes for which the encoder of a checkpoint was normalized; None if by its kernels alone."""
     ending = ".parametrizations.weight.0.v"
     found = {name.removesuffix(ending): v.shape for name, v in state.items() if name.endswith(ending) and v.ndim == 4}
     return {name: (shape[-2], shape[-1]) for name, shape in found.items()} or None
@@ -203,13 +203,13 @@ def spectral_scales(module: nn.Module) -> Iterator[tuple[SpectralScale, Tensor]]
 
 
 def follow_kernels(module: nn.Module, times: int = 1) -> None:
-    """One power iteration for each normalised kernel: call it after the optimizer step."""
+    """One power iteration for each normalized kernel: call it after the optimizer step."""
     for scale, kernel in spectral_scales(module):
         scale.iterate(kernel, times)
 
 
 def fold(module: nn.Module) -> None:
-    """Replace every normalised kernel by its value: plain weights under their plain names, for export."""
+    """Replace every normalized kernel by its value: plain weights under their plain names, for export."""
     for part in list(module.modules()):
         if isinstance(part, nn.Conv2d) and parametrize.is_parametrized(part, "weight"):
             parametrize.remove_parametrizations(part, "weight", leave_parametrized=True)

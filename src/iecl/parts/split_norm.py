@@ -1,7 +1,7 @@
-"""Batch norm in groups: one device normalises as several would, each with its own part of the batch.
+"""Batch norm in groups: one device normalizes as several would, each with its own part of the batch.
 
 In momentum contrast an image and its key should not share their batch companions, or the encoder finds the right key by
-the statistics it was normalised with. Several devices mend this by exchanging images before they encode keys (He et al.
+the statistics it was normalized with. Several devices mend this by exchanging images before they encode keys (He et al.
 2020, section 3.3). On one device both parts are needed: groups here, and keys encoded `in_random_order`. Groups are
 counted over the whole batch and images are exchanged over all of it, however many processes share it.
 """
@@ -36,16 +36,16 @@ class SplitNorm(_BatchNorm):
         return made
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise each group by itself in training."""
+        """Normalize each group by itself in training."""
         if not self.training:
             return super().forward(x)
         groups = self._groups_of(len(x))
         if self.running_mean is None or self.running_var is None:
-            return torch.cat([self._normalise(part, None, None, 0.0) for part in x.chunk(groups)])
+            return torch.cat([self._normalize(part, None, None, 0.0) for part in x.chunk(groups)])
         share = self._next_share()
         means, variances = (r.repeat(groups, 1) for r in (self.running_mean, self.running_var))
         parts = zip(x.chunk(groups), means, variances, strict=True)
-        made = torch.cat([self._normalise(part, mean, variance, share) for part, mean, variance in parts])
+        made = torch.cat([self._normalize(part, mean, variance, share) for part, mean, variance in parts])
         self.running_mean.copy_(means.mean(0))
         self.running_var.copy_(variances.mean(0))
         return made
@@ -67,7 +67,7 @@ class SplitNorm(_BatchNorm):
             )
         return self.groups // world
 
-    def _normalise(self, part: Tensor, mean: Tensor | None, variance: Tensor | None, share: float) -> Tensor:
+    def _normalize(self, part: Tensor, mean: Tensor | None, variance: Tensor | None, share: float) -> Tensor:
         return batch_norm(part, mean, variance, self.weight, self.bias, True, share, self.eps)
 
     def _next_share(self) -> float:

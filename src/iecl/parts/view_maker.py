@@ -1,6 +1,6 @@
-"""A network that changes pictures within a budget, each time in another way (Viewmaker, Tamkin et al. 2021).
+"""A network that changes images within a budget, each time in another way (Viewmaker, Tamkin et al. 2021).
 
-It works on pictures on the scale 0 to 1, of any height and width from 5 pixels on.
+It works on images on the scale 0 to 1, of any height and width from 5 pixels on.
 """
 
 import torch
@@ -13,7 +13,7 @@ from iecl.counter import Stream
 from iecl.errors import UserError
 
 LEAST_SIDE = 5
-"""The first kernel looks four pixels past the border, into the mirrored picture."""
+"""The first kernel looks four pixels past the border, into the mirrored image."""
 
 
 class ViewMaker(nn.Module):
@@ -34,12 +34,12 @@ class ViewMaker(nn.Module):
         self.up = nn.ModuleList([_layer(4 * width + blocks, 2 * width, 3), _layer(2 * width, width, 3)])
         self.outward = nn.Conv2d(width, 3, 9, padding=4, padding_mode="reflect")
 
-    def forward(self, pictures: Float[Tensor, "n 3 h w"], stream: Stream) -> Float[Tensor, "n 3 h w"]:
-        """The change for each picture: its mean absolute value over pixels and colours is the budget."""
-        if min(pictures.shape[2:]) < LEAST_SIDE:
-            height, width = pictures.shape[2:]
-            raise UserError(f"a view maker needs pictures of at least 5×5 pixels, these are {height}×{width}")
-        x, sides = self.inward(pictures), []
+    def forward(self, images: Float[Tensor, "n 3 h w"], stream: Stream) -> Float[Tensor, "n 3 h w"]:
+        """The change for each image: its mean absolute value over pixels and colors is the budget."""
+        if min(images.shape[2:]) < LEAST_SIDE:
+            height, width = images.shape[2:]
+            raise UserError(f"a view maker needs images of at least 5×5 pixels, these are {height}×{width}")
+        x, sides = self.inward(images), []
         for layer in self.down:
             sides.append(x.shape[2:])
             x = layer(x)
@@ -67,12 +67,12 @@ class _Residual(nn.Module):
 
 
 def _noise(x: Float[Tensor, "n c h w"], stream: Stream, number: int) -> Float[Tensor, "n 1 h w"]:
-    """One plane of uniform noise for each picture, drawn for its place in the epoch."""
+    """One plane of uniform noise for each image, drawn for its place in the epoch."""
     key = counter.key(stream.key, "view maker", number)
     return counter.uniform(key, stream.positions, x.shape[2] * x.shape[3]).reshape(-1, 1, *x.shape[2:]).to(x)
 
 
 def _to_budget(change: Float[Tensor, "n 3 h w"], budget: float) -> Float[Tensor, "n 3 h w"]:
-    """Scale to a mean absolute value of `budget` in each picture; single pixels may move by more."""
+    """Scale to a mean absolute value of `budget` in each image; single pixels may move by more."""
     size = change.abs().mean(dim=(1, 2, 3), keepdim=True)
     return change * budget / (size + 1e-4)

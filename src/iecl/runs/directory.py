@@ -11,7 +11,7 @@
 - `evaluations/`: one file for each evaluation
 - `history.jsonl`: when it was started, resumed or extended, and what from
 - `start.safetensors`: the weights that a run began with, if it was told to begin with some
-- `plan.json`: what `iecl plan` foretold, if it was asked
+- `plan.json`: what `iecl plan` predicted, if it was asked
 - `.lock`: who writes here, see `iecl.runs.claim`
 - `failed-1`: what a run that should have overwritten this one wrote before it failed
 """
@@ -104,7 +104,7 @@ class RunDirectory:
             raise UserError(f"cannot write to {self.path}: {problem.strerror}", where="--out") from problem
 
     def files(self) -> list[Path]:
-        """Everything here that a run wrote, and nothing else; what was foretold of a run belongs to it."""
+        """Everything here that a run wrote, and nothing else; what was predicted of a run belongs to it."""
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
         files += [self.history, self.start, *([self.plan] if self.holds_run else [])]
         files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.rglob("*.json"), self.evaluations / "card.md"]

@@ -38,7 +38,7 @@ FORMS: dict[str, Form] = {
         (".pth",),
         "a ResNet for MODEL.WEIGHTS of Detectron2",
         layout="detectron2",
-        backbones=r"(torchvision/)?resnet(18|34|50|101|152)",  # its stem is the one for large pictures
+        backbones=r"(torchvision/)?resnet(18|34|50|101|152)",  # its stem is the one for large images
         beside=(("__author__", "iecl"), ("matching_heuristics", True)),
         keeps_counts=False,
     ),

@@ -53,13 +53,13 @@ def _onnx(quoted: str) -> str:
         [
             "import onnxruntime",
             f"session = onnxruntime.InferenceSession({quoted})",
-            'features = session.run(None, {"images": images})[0]  # float32, normalised by the mean and std inside',
+            'features = session.run(None, {"images": images})[0]  # float32, normalized by the mean and std inside',
         ]
     )
 
 
 def _detectron2(backbone: str, quoted: str, mean: Sequence[float], std: Sequence[float]) -> str:
-    """What Detectron2 must be told: the order of colours, the constants on its scale, and where blocks have strides."""
+    """What Detectron2 must be told: the order of colors, the constants on its scale, and where blocks have strides."""
     depth = backbone.removeprefix("torchvision/").removeprefix("resnet")
     pixel_mean, pixel_std = ([round(255 * value, 3) for value in values] for values in (mean, std))
     narrow = ["    RES2_OUT_CHANNELS: 64"] if depth in ("18", "34") else []

@@ -58,7 +58,7 @@ def plain_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _plain(name: str, tensor: Tensor) -> Tensor:
     """A dense copy in main memory that shares its bytes with no other tensor, in the layout that torch writes."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        kind = "meta" if tensor.is_meta else "quantised" if tensor.is_quantized else "sparse"
+        kind = "meta" if tensor.is_meta else "quantized" if tensor.is_quantized else "sparse"
         raise UserError(f"{name} is a {kind} tensor, only dense ones are written", where=name)
     kept = tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
     return kept.cpu().clone(memory_format=torch.contiguous_format)

@@ -1,10 +1,10 @@
 """The printed block: patches as tokens, the mini-batch in the channel place of a 2-D convolution (section 3.2).
 
-Facts that follow from the batch form. It works only for the batch it was built for. Its batch norm normalises each
+Facts that follow from the batch form. It works only for the batch it was built for. Its batch norm normalizes each
 *image* over its own tokens, and the running statistics belong to a slot of the batch, so they mean nothing later: the
 block is for training and is never exported. Image i's output depends on the other images of the batch. Weights grow
 with the square of the batch: 2.62 million for 256 images with three convolutions. With several processes each has its
-own slots. The `sample` form has none of this: every image passes alone and the three colours are the channels.
+own slots. The `sample` form has none of this: every image passes alone and the three colors are the channels.
 """
 
 import math
@@ -69,7 +69,7 @@ class SAIB(nn.Module):
         position: str = "learned",
         channels: int = 3,
     ) -> None:
-        """Build for pictures of one size; every argument is a setting of `[saib]` and means the same there.
+        """Build for images of one size; every argument is a setting of `[saib]` and means the same there.
 
         Args:
             image_size: a side, or height and width.
@@ -82,7 +82,7 @@ class SAIB(nn.Module):
             norm: after each convolution: `batch`, `group` or `none`.
             activation: after each norm: `silu`, `relu` or `softplus`.
             position: code added to the tokens: `learned`, `sincos` or `none`.
-            channels: colours of a picture.
+            channels: colors of an image.
         """
         super().__init__()
         skips = (skips,) if isinstance(skips, str) else tuple(skips)
@@ -94,7 +94,7 @@ class SAIB(nn.Module):
         if patch < 1 or height % patch or width % patch:
             fits = [p for p in range(1, min(height, width) + 1) if height % p == 0 and width % p == 0]
             raise UserError(
-                f"SAIB cannot cut pictures of {height}×{width} into patches of {patch}",
+                f"SAIB cannot cut images of {height}×{width} into patches of {patch}",
                 where="saib.patch_size",
                 do=f"a patch that fits: {', '.join(map(str, fits))}",
             )
@@ -128,7 +128,7 @@ class SAIB(nn.Module):
     def _check(self, x: Tensor) -> None:
         if x.shape[1:] != (self.channels, self.height, self.width):
             raise UserError(
-                f"SAIB was built for pictures of {self.channels}×{self.height}×{self.width}, "
+                f"SAIB was built for images of {self.channels}×{self.height}×{self.width}, "
                 f"these are {'×'.join(map(str, x.shape[1:]))}",
                 do="build another block for this size",
             )

@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved of the block's Jacobian at each of n pictures; natural logarithms."""
+    """What is proved of the block's Jacobian at each of n images; natural logarithms."""
 
     sigma_min: Float[Tensor, " n"]
     """No singular value is below this, which is at least 1."""
@@ -104,7 +104,7 @@ def _largest_eigenvalue(layer: TiedJacobian) -> Float[Tensor, " n"]:
     roots = slopes.clamp_min(0).sqrt()
     dual = roots[..., :, None] * (weight @ weight.T) * roots[..., None, :]
     coarse = torch.linalg.eigvalsh(dual)[..., -1].amax(1)
-    # With zeros around, the convolution is a part of the circular one on a picture larger by 2: its norm is no larger.
+    # With zeros around, the convolution is a part of the circular one on an image larger by 2: its norm is no larger.
     height, width = layer.fine_slopes.shape[-2:]
     norm = circular_norm(layer.fine, height + 2, width + 2)
     bound: Tensor = 1 + layer.gain * (coarse + layer.fine_slopes.amax((1, 2, 3)) * norm.square())

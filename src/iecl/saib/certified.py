@@ -44,20 +44,20 @@ class CertifiedSAIB(nn.Module):
         budget_kind: str = "rms",
         channels: int = 3,
     ) -> None:
-        """Build for square pictures of `image_size`; `budget` is in units of the normalised image.
+        """Build for square images of `image_size`; `budget` is in units of the normalized image.
 
         It bounds the RMS of the change over a batch (`rms`: held there), or the change of every single pixel, whatever
-        picture and noise (`pixel`: proved, never exceeded and seldom reached).
+        image and noise (`pixel`: proved, never exceeded and seldom reached).
         """
         super().__init__()
         given = {"patch": patch, "units": units, "cascade": cascade, "noise": noise, "noise_scale": noise_scale}
         build(SAIBSettings, given | {"budget": budget, "budget_kind": budget_kind}, "saib", "CertifiedSAIB")
         if not isinstance(image_size, int) or image_size < 1:
-            raise UserError(f"image_size is {image_size!r}", where="CertifiedSAIB", do="give the side of the pictures")
+            raise UserError(f"image_size is {image_size!r}", where="CertifiedSAIB", do="give the side of the images")
         if patch < 1 or image_size % patch:
             fits = ", ".join(str(p) for p in range(1, image_size + 1) if image_size % p == 0)
             raise UserError(
-                f"SAIB cannot cut pictures of {image_size}×{image_size} into patches of {patch}",
+                f"SAIB cannot cut images of {image_size}×{image_size} into patches of {patch}",
                 where="saib.patch_size",
                 do=f"a patch that fits: {fits}",
             )
@@ -78,7 +78,7 @@ class CertifiedSAIB(nn.Module):
     def _check(self, x: Tensor) -> None:
         if x.shape[-2:] != (self.image_size, self.image_size):
             raise UserError(
-                f"SAIB was built for {self.image_size}×{self.image_size} pixels, these pictures are "
+                f"SAIB was built for {self.image_size}×{self.image_size} pixels, these images are "
                 f"{x.shape[-2]}×{x.shape[-1]}",
                 do="build another block for this size",
             )
@@ -106,7 +106,7 @@ class CertifiedSAIB(nn.Module):
     def certificate(
         self, x: Float[Tensor, "n c h w"], stream: Stream | None = None, *, exact: bool = True
     ) -> Certificate:
-        """Proved bounds on what the block does to small changes of each picture, at any depth and state of training.
+        """Proved bounds on what the block does to small changes of each image, at any depth and state of training.
 
         Computed in float64 from the slopes at `x`; with a stream, given its noise. `exact` also asks for log det J
         itself where a row of patches is small (up to 512 numbers: 32×32 pixels in patches of 4); it costs three
@@ -129,7 +129,7 @@ class CertifiedSAIB(nn.Module):
         steps: int = 8,
         seed: int = 0,
     ) -> LogDet:
-        """Log of |det J| at each picture, differentiable: patch maps exactly, 3×3 maps by random signs.
+        """Log of |det J| at each image, differentiable: patch maps exactly, 3×3 maps by random signs.
 
         Bias: the truncation of Lanczos, given; 0 in the limit. Cost: for each layer, probe and step about one forward
         pass of the block.
@@ -157,7 +157,7 @@ class CertifiedSAIB(nn.Module):
         steps: int = 8,
         seed: int = 0,
     ) -> EntropyGain:
-        """`iecl.entropy.entropy_gain` of this block with pictures as the ruler, at any size of picture.
+        """`iecl.entropy.entropy_gain` of this block with images as the ruler, at any size of image.
 
         >>> block = CertifiedSAIB(image_size=32, budget=0.5)
         >>> found = block.entropy_gain(torch.randn(2, 3, 32, 32))
@@ -244,6 +244,6 @@ class _Layer(nn.Module):
 
     @torch.no_grad()
     def _largest_change(self) -> Tensor:
-        """No pixel of any picture changes by more than this at gain 1, since tanh lies between -1 and 1."""
+        """No pixel of any image changes by more than this at gain 1, since tanh lies between -1 and 1."""
         # A pixel is in one patch, and in at most nine windows of the 3×3 map, at nine different places of the kernel.
         return self.coarse.abs().sum(0).amax((1, 2)).add(self.fine.abs().sum((0, 2, 3))).max()

@@ -1,4 +1,4 @@
-"""The Jacobian of one certified layer at given pictures: I + a (W' D W + V' E V), never written out.
+"""The Jacobian of one certified layer at given images: I + a (W' D W + V' E V), never written out.
 
 W is the patch map and V the 3×3 map, D and E the slopes of the activation, a the gain. Symmetric, and no eigenvalue is
 below 1. M = I + a W' D W, the patch part, is block-diagonal: its determinant is exact and cheap through the dual form.
@@ -28,7 +28,7 @@ COLUMNS = 64
 
 @dataclass(frozen=True)
 class TiedJacobian:
-    """What the layer does to small changes of each of n pictures."""
+    """What the layer does to small changes of each of n images."""
 
     coarse: Float[Tensor, "units c patch patch"]
     fine: Float[Tensor, "few c 3 3"]
@@ -87,17 +87,17 @@ class TiedJacobian:
         return lanczos(lambda v: self._on_rows(times, v), signs, steps)
 
     def _on_rows(self, times: Callable[[Tensor], Tensor], rows: Float[Tensor, "n size"]) -> Float[Tensor, "n size"]:
-        """A product with pictures that are given as rows, the channels of a pixel side by side.
+        """A product with images that are given as rows, the channels of a pixel side by side.
 
         Convolutions of few channels are several times faster in that order, and there is nothing to copy.
         """
         n, c, height, width = self._shape()
-        pictures = rows.reshape(n, height, width, c).permute(0, 3, 1, 2)
-        return times(pictures).permute(0, 2, 3, 1).reshape(n, -1)
+        images = rows.reshape(n, height, width, c).permute(0, 3, 1, 2)
+        return times(images).permute(0, 2, 3, 1).reshape(n, -1)
 
     @torch.no_grad()
     def exact_log_det(self) -> Float[Tensor, " n"]:
-        """Log det J, exact: strips of patches see only their neighbours, so J is block-tridiagonal.
+        """Log det J, exact: strips of patches see only their neighbors, so J is block-tridiagonal.
 
         Cost: with strips of c patch w numbers, three products with J for each of them, and h / patch Cholesky
         decompositions of that size.
@@ -119,8 +119,8 @@ class TiedJacobian:
         strips, size = height // self._strip_height(), c * self._strip_height() * width
         blocks = self.fine_slopes.new_zeros(n, strips, size, size)
         links = self.fine_slopes.new_zeros(n, strips - 1, size, size)
-        for colour in range(min(3, strips)):
-            own = torch.arange(colour, strips, 3)  # strips three apart do not touch: one product serves them all
+        for color in range(min(3, strips)):
+            own = torch.arange(color, strips, 3)  # strips three apart do not touch: one product serves them all
             above = own[own > 0] - 1
             for first in range(0, size, COLUMNS):
                 columns = torch.arange(first, min(first + COLUMNS, size))
@@ -133,7 +133,7 @@ class TiedJacobian:
         return blocks, links
 
     def _repeated(self, times: int) -> "TiedJacobian":
-        """Each picture several times in a row, so that one product serves several vectors."""
+        """Each image several times in a row, so that one product serves several vectors."""
         slopes = (part.repeat_interleave(times, 0) for part in (self.coarse_slopes, self.fine_slopes))
         return replace(self, **dict(zip(("coarse_slopes", "fine_slopes"), slopes, strict=True)))
 

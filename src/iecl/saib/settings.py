@@ -72,7 +72,7 @@ class SAIBSettings:
         1.0, "certified block: deviation of the noise before the activation", low=0, needs="saib.form"
     )
     budget: float = setting(
-        0.5, "certified block: how large the change is, in units of the normalised image", low=0, needs="saib.form"
+        0.5, "certified block: how large the change is, in units of the normalized image", low=0, needs="saib.form"
     )
     budget_kind: str = setting(
         "rms",

@@ -10,7 +10,7 @@ from iecl.training.plan import Plan
 ROOM = 0.8
 """Share of the free memory that a run is advised to take at most."""
 KNN_IMAGES = 2048
-"""Training pictures that the online kNN looks at."""
+"""Training images that the online kNN looks at."""
 KEPT = 3
 """Checkpoints that stay: last, previous and best; one more is there while it is written."""
 
@@ -100,7 +100,7 @@ def suggested_batch(measured: Mapping[str, Any], plan: Plan) -> tuple[int, str]:
     asked, images, free = plan.training.batch_size, measured["images"], measured["free_megabytes"]
     if asked * plan.training.grad_accumulation > images:
         batch = 2 ** ((images // plan.training.grad_accumulation).bit_length() - 1)
-        return max(2, batch), f"{images:,} pictures do not fill a batch of {asked:,}"
+        return max(2, batch), f"{images:,} images do not fill a batch of {asked:,}"
     if asked < measured["least_batch"]:
         return measured["least_batch"], f"{plan.method_name} needs {measured['least_batch']}"
     batch = asked
@@ -114,30 +114,28 @@ def suggested_batch(measured: Mapping[str, Any], plan: Plan) -> tuple[int, str]:
 def suggested_workers(measured: Mapping[str, Any], plan: Plan, cores: int) -> tuple[int, str]:
     """How many processes should decode; and why."""
     if measured["is_in_memory"]:
-        return plan.data.num_workers, "pictures are kept in memory: workers only decode them once, at the start"
+        return plan.data.num_workers, "images are kept in memory: workers only decode them once, at the start"
     rows = measured["rows"]
     per_image = mean(rows[-1]["steps"]) / (rows[-1]["batch"] * plan.training.grad_accumulation)
     wanted = -int(-measured["decode_seconds"] // per_image)
     count = min(max(1, wanted), cores)
-    decoding = f"a picture takes {1000 * measured['decode_seconds']:.1f} ms to decode"
+    decoding = f"an image takes {1000 * measured['decode_seconds']:.1f} ms to decode"
     words = f"{decoding} and {1000 * per_image:.1f} ms to train on"
     return count, words + (f"; {wanted} would keep up, there are {cores} cores" if wanted > cores else "")
 
 
 def warnings_for(measured: Mapping[str, Any], plan: Plan) -> list[str]:
     """What speaks against the plan, in words."""
-    found, batch, side = [], plan.training.batch_size, measured["picture_side"]
+    found, batch, side = [], plan.training.batch_size, measured["image_side"]
     if batch * plan.training.grad_accumulation > measured["images"]:
-        found.append(
-            f"a batch of {batch:,} is more than the {measured['images']:,} pictures there are: it cannot train"
-        )
+        found.append(f"a batch of {batch:,} is more than the {measured['images']:,} images there are: it cannot train")
     if batch < measured["least_batch"]:
         found.append(f"{plan.method_name} needs at least {measured['least_batch']} images, the batch has {batch}")
     elif small := small_batch(measured, plan):
         found.append(f"a batch of {batch} is small for {plan.method_name}: {small.reason}")
     if plan.data.image_size > side:
         found.append(
-            f"views of {plan.data.image_size} px are larger than the pictures, whose shorter side is {side:g} px: "
+            f"views of {plan.data.image_size} px are larger than the images, whose shorter side is {side:g} px: "
             "they are enlarged, which costs time and shows nothing new"
         )
     memory, free = memory_at(measured, batch), measured["free_megabytes"]

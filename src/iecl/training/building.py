@@ -20,7 +20,7 @@ from iecl.training.recomputing import recompute_blocks
 def build_method(
     plan: Plan, world: int = 1, *, samples: int = 0, classes: int = 0, start: Mapping[str, Tensor] | None = None
 ) -> Method:
-    """The method of a resolved plan, freshly initialised: the same plan gives the same weights.
+    """The method of a resolved plan, freshly initialized: the same plan gives the same weights.
 
     `start` are the backbone's first weights, in the place of random ones; momentum copies begin with them too.
     """
@@ -63,13 +63,13 @@ def assemble_method(
 
 @torch.no_grad()
 def check_size(backbone: nn.Module, name: str, image_size: int) -> None:
-    """Raise a `UserError` if the backbone does not take pictures of this size; nothing in it changes."""
+    """Raise a `UserError` if the backbone does not take images of this size; nothing in it changes."""
     was_training = backbone.training
     try:
         backbone.eval()(torch.zeros(1, 3, image_size, image_size))
     except (AssertionError, RuntimeError) as problem:  # how torchvision's networks refuse a size
         raise UserError(
-            f"{name} does not take pictures of {image_size} px: {problem}",
+            f"{name} does not take images of {image_size} px: {problem}",
             where="--backbone, data.image_size",
             do="choose another backbone, or --set data.image_size=224",
         ) from problem

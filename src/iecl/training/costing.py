@@ -1,6 +1,6 @@
 """What a step of a method costs: weights by part, arithmetic, and memory that the backward pass waits for.
 
-A step is taken forward with random pictures, once with a few images and once with twice as many. What grows is the cost
+A step is taken forward with random images, once with a few images and once with twice as many. What grows is the cost
 of an image; what does not (a copy of a queue, matrices between features) is the cost of a step.
 """
 
@@ -142,7 +142,7 @@ def _share_out(first: Load, second: Load, images: int) -> tuple[Load, Load]:
 
 
 def views_of(plan: ViewPlan, images: int, side: int) -> Views:
-    """Random pictures in the number and the sizes that a method asks for."""
+    """Random images in the number and the sizes that a method asks for."""
     drawn = torch.Generator().manual_seed(0)
 
     def view(side: int) -> Float[Tensor, "n 3 side side"]:

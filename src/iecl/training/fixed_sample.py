@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from iecl import counter
 from iecl.data.source import Source
-from iecl.meters.embedding import neighbour_accuracy
+from iecl.meters.embedding import neighbor_accuracy
 from iecl.meters.selection import SCORES
 from iecl.parts.split_norm import join_groups
 from iecl.training.plan import Plan
@@ -20,7 +20,7 @@ from iecl.views.making import make_plain
 from iecl.views.policies import plain_share
 
 MOST_IMAGES, LEAST_IMAGES = 2048, 8
-NEIGHBOURS = 20
+NEIGHBORS = 20
 STATISTICS_BATCHES = 2
 
 
@@ -29,9 +29,9 @@ class FixedSample:
 
     def __init__(self, source: Source, plan: Plan, device: torch.device) -> None:
         labels = torch.from_numpy(source.labels)
-        labelled = (labels >= 0).nonzero().squeeze(1)
-        self.has_classes = len(labelled) > NEIGHBOURS and len(source.classes) > 1
-        chosen = labelled if self.has_classes else torch.arange(len(source))
+        labeled = (labels >= 0).nonzero().squeeze(1)
+        self.has_classes = len(labeled) > NEIGHBORS and len(source.classes) > 1
+        chosen = labeled if self.has_classes else torch.arange(len(source))
         order = counter.permutation(counter.key(plan.training.seed, "online neighbours"), len(chosen))
         self.index = chosen[order[:MOST_IMAGES]]
         self.source, self.labels, self.data, self.device = source, labels, plan.data, device
@@ -40,30 +40,30 @@ class FixedSample:
 
     @torch.no_grad()
     def look(self, encoder: nn.Module) -> dict[str, float]:
-        """Scores of the features; with classes also the share whose neighbours vote for theirs, each left out of it."""
+        """Scores of the features; with classes also the share whose neighbors vote for theirs, each left out of it."""
         was_training = encoder.training
         encoder.eval()
-        parts = [(encoder(x).float().cpu(), labels) for x, labels in self._pictures()]
+        parts = [(encoder(x).float().cpu(), labels) for x, labels in self._images()]
         encoder.train(was_training)
         features, labels = (torch.cat(part) for part in zip(*parts, strict=True))
         found = {f"score/{name}": score(features).item() for name, score in SCORES.items()}
         if self.has_classes:
-            found["knn"] = neighbour_accuracy(features, labels, k=min(NEIGHBOURS, len(features) - 1)).item()
+            found["knn"] = neighbor_accuracy(features, labels, k=min(NEIGHBORS, len(features) - 1)).item()
         return found
 
     @torch.no_grad()
     def look_at_untrained(self, encoder: nn.Module) -> dict[str, float]:
-        """What the encoder reaches before its first step, once its batch norms have seen some pictures.
+        """What the encoder reaches before its first step, once its batch norms have seen some images.
 
         A run that ends below it has unlearnt. The encoder itself is left as it is.
         """
         copy = deepcopy(encoder).train()
         join_groups(copy)
-        for x, _ in islice(self._pictures(), STATISTICS_BATCHES):
+        for x, _ in islice(self._images(), STATISTICS_BATCHES):
             copy(x)
         return self.look(copy)
 
-    def _pictures(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _images(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Plain views of the sample and their labels, batch by batch."""
         for index in torch.split(self.index, 256):
             pixels = self.source.read(index.numpy())

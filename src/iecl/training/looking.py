@@ -40,7 +40,7 @@ class Seen:
     """Its place in the epoch, which decides every draw."""
     plain: Float[Tensor, "3 size size"]
     views: tuple[Float[Tensor, "3 side side"], ...]
-    """Normalised, as the encoder or the input block gets them."""
+    """Normalized, as the encoder or the input block gets them."""
     draws: tuple[dict[str, Any], ...]
     """What was done to the image, one table for each view."""
 
@@ -110,7 +110,7 @@ def _drawn(plan: Plan, batch: Batch, epoch: int) -> tuple[Tensor, tuple[Tensor, 
     return plain[0], tuple(x[0] for x in (*views.full, *views.small)), draws
 
 
-def save_picture(seen: Seen, mean: tuple[float, ...], std: tuple[float, ...], out: Path) -> None:
+def save_image(seen: Seen, mean: tuple[float, ...], std: tuple[float, ...], out: Path) -> None:
     """One PNG: the plain image, then its views from left to right."""
     if out.suffix.lower() != ".png":
         raise UserError(f"{out} is no .png", where="--out", do="name a file that ends in .png")
@@ -119,8 +119,8 @@ def save_picture(seen: Seen, mean: tuple[float, ...], std: tuple[float, ...], ou
     sheet = Image.new("RGB", (len(tiles) * (side + 4) - 4, side), "white")
     for number, tile in enumerate(tiles):
         times = max(1, side // tile.shape[0])
-        picture = Image.fromarray(tile.numpy())
-        large = picture.resize((tile.shape[1] * times, tile.shape[0] * times), Image.Resampling.NEAREST)
+        image = Image.fromarray(tile.numpy())
+        large = image.resize((tile.shape[1] * times, tile.shape[0] * times), Image.Resampling.NEAREST)
         sheet.paste(large, (number * (side + 4), 0))
     try:
         sheet.save(out)

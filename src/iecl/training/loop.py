@@ -63,7 +63,7 @@ class Loop:
     def __init__(
         self, fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine, source: Source | None = None
     ) -> None:
-        """Open the data and build the method; `source` are pictures that are open already."""
+        """Open the data and build the method; `source` are images that are open already."""
         self.fabric, self.plan, self.run, training = fabric, plan, run, plan.training
         if fabric.device.type == "cpu":
             keep_freed_memory()

@@ -24,7 +24,9 @@ def make_optimizer(groups: Iterable[ParamGroup], settings: OptimizerSettings, ra
         return AdamW(rows, lr=rate, betas=(settings.momentum, settings.beta2), **way)
     if settings.name == "sgd":
         return SGD(rows, lr=rate, momentum=settings.momentum, foreach=True)
-    return LARS(rows, lr=rate, momentum=settings.momentum, trust=settings.trust_coefficient, is_limited=settings.trust_clip)
+    return LARS(
+        rows, lr=rate, momentum=settings.momentum, trust=settings.trust_coefficient, is_limited=settings.trust_clip
+    )
 
 
 def forget(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> None:

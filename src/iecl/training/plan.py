@@ -185,7 +185,7 @@ def with_data(plan: Plan, data: DataSettings) -> Plan:
     name = f"resnet18{small}" if plan.backbone.name == "auto" else plan.backbone.name
     saib = plan.saib
     if saib.form == "auto":
-        # Measured: a block with image-wide noise replaces colour augmentation where there is none, and costs accuracy
+        # Measured: a block with image-wide noise replaces color augmentation where there is none, and costs accuracy
         # where there is.
         crops_only = all(policy.jitter == 0 for policy in POLICIES[augmentation.policy])
         saib = replace(saib, form="certified" if crops_only else "none")

@@ -17,12 +17,12 @@ from iecl.training.advising import forecast, suggested_batch, suggested_workers,
 from iecl.training.plan import SECTIONS, Plan, difference, plan_from_values
 
 PROBE_SECONDS = 20.0
-"""For which steps are tried; starting torch and opening pictures come on top."""
+"""For which steps are tried; starting torch and opening images come on top."""
 FREE = ("data.num_workers", "training.loggers", "training.accelerator", "training.precision")
 """Settings that a run may resolve otherwise than its plan did, and that leave the forecast what it is."""
 
 
-def foretell(plan: Plan, seconds: float = PROBE_SECONDS, *, quiet: bool = True) -> dict[str, Any]:
+def predict(plan: Plan, seconds: float = PROBE_SECONDS, *, quiet: bool = True) -> dict[str, Any]:
     """Probe a resolved plan in a process of its own, and say what a run with it will take.
 
     Returns:
@@ -72,11 +72,11 @@ def _probe(plan: Plan, seconds: float, quiet: bool) -> dict[str, Any]:
 
 
 def words(made: Mapping[str, Any]) -> list[str]:
-    """A forecast for people: the table by batch, then one line for each thing that is foretold."""
+    """A forecast for people: the table by batch, then one line for each thing that is predicted."""
     heads = ["batch", "memory", "images/s", "step", "epoch", "in all"]
     rows = [
         [
-            f"{row['batch']:,}" + ("" if row["is_measured"] else " (reckoned)"),
+            f"{row['batch']:,}" + ("" if row["is_measured"] else " (estimated)"),
             f"{row['memory_megabytes']:,} MB",
             f"{row['images_per_second']:,.0f}",
             f"{1000 * row['step_seconds']:,.0f} ms",
@@ -99,7 +99,7 @@ def words(made: Mapping[str, Any]) -> list[str]:
 
 
 def held_against(run: RunDirectory, plan: Plan, summary: Mapping[str, Any], share: float) -> dict[str, Any]:
-    """What was foretold of a run beside what happened; empty: nothing was, or not of a run with these settings.
+    """What was predicted of a run beside what happened; empty: nothing was, or not of a run with these settings.
 
     Args:
         run: the run, which may have a `plan.json`.
@@ -119,26 +119,26 @@ def held_against(run: RunDirectory, plan: Plan, summary: Mapping[str, Any], shar
         return {"other_settings": changed}
     seconds, megabytes = number(made["seconds"]), number(made["memory_megabytes"])
     if not math.isfinite(seconds + megabytes):
-        raise damaged(where, "it foretells numbers that are not finite")
+        raise damaged(where, "it predicts numbers that are not finite")
     pairs = {
         "seconds": (seconds * share, summary["seconds"]),
         "memory_megabytes": (megabytes, summary["peak_memory_megabytes"]),
     }
-    return {name: {"foretold": round(a, 1), "real": b} for name, (a, b) in pairs.items()}
+    return {name: {"predicted": round(a, 1), "real": b} for name, (a, b) in pairs.items()}
 
 
 def comparison(held: Mapping[str, Any]) -> str:
     """One line on a forecast and what became of it.
 
-    >>> pair = {"seconds": {"foretold": 100, "real": 110}, "memory_megabytes": {"foretold": 500, "real": 450}}
+    >>> pair = {"seconds": {"predicted": 100, "real": 110}, "memory_megabytes": {"predicted": 500, "real": 450}}
     >>> comparison(pair)
-    'plan: 1 min 40 s and 500 MB were foretold, it took 1 min 50 s (+10 %) and 450 MB (-10 %)'
+    'plan: 1 min 40 s and 500 MB were predicted, it took 1 min 50 s (+10 %) and 450 MB (-10 %)'
     """
     if "other_settings" in held:
         return f"plan.json is of other settings and says nothing of this run: {'; '.join(held['other_settings'])}"
     time, memory = held["seconds"], held["memory_megabytes"]
-    off = [100 * (pair["real"] / max(pair["foretold"], 1e-9) - 1) for pair in (time, memory)]
+    off = [100 * (pair["real"] / max(pair["predicted"], 1e-9) - 1) for pair in (time, memory)]
     return (
-        f"plan: {duration(time['foretold'])} and {memory['foretold']:,.0f} MB were foretold, it took "
+        f"plan: {duration(time['predicted'])} and {memory['predicted']:,.0f} MB were predicted, it took "
         f"{duration(time['real'])} ({off[0]:+.0f} %) and {memory['real']:,} MB ({off[1]:+.0f} %)"
     )

@@ -34,14 +34,14 @@ from iecl.training.machine import free_memory, make_fabric, on_this_machine, pea
 from iecl.training.plan import Plan, plan_from_values
 
 MOST_IMAGES = 2048
-"""Pictures that are opened for the probe, unless a batch needs more."""
+"""Images that are opened for the probe, unless a batch needs more."""
 DECODED = 16
-"""Pictures that tell how long decoding takes."""
+"""Images that tell how long decoding takes."""
 FEWEST_STEPS, MOST_STEPS = 2, 40
 """Timed steps at each size, after a first one that is not counted with them."""
 TRIAL = 8
 """Least images in the first batch that is tried: it tells which others there is time for."""
-NEIGHBOURS = 128
+NEIGHBORS = 128
 """Images that tell how long the online kNN takes."""
 LONG = 10_000
 """Epochs of a run whose end the probe never comes near."""
@@ -49,18 +49,18 @@ LONG = 10_000
 
 @dataclass(frozen=True)
 class Opened:
-    """Some of the pictures, and what opening all of them takes."""
+    """Some of the images, and what opening all of them takes."""
 
     source: Source
     images: int
     """In all."""
     seconds: float
     rest_megabytes: float
-    """Memory of the pictures that a run holds and the probe does not."""
+    """Memory of the images that a run holds and the probe does not."""
     decode_seconds: float
-    """For one picture, where pictures are decoded while training; else 0."""
+    """For one image, where images are decoded while training; else 0."""
     side: float
-    """Shorter side of a picture, usually."""
+    """Shorter side of an image, usually."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def probe(plan: Plan, seconds: float, line: ProgressLine) -> dict[str, Any]:
     fabric = make_fabric(alone, Path())
     free = free_memory(fabric.device)
     need = max(plan.training.batch_size // world, least) * plan.training.grad_accumulation
-    line.show(f"opening some pictures of {plan.data.name}")
+    line.show(f"opening some images of {plan.data.name}")
     opened = open_part(plan, need, seconds / 4)
     largest = min(need, len(opened.source)) // plan.training.grad_accumulation
     plan_alone, deadline = replace(plan, training=alone), began + seconds
@@ -107,7 +107,7 @@ def probe(plan: Plan, seconds: float, line: ProgressLine) -> dict[str, Any]:
         "decode_seconds": opened.decode_seconds,
         "is_in_memory": opened.source.is_decoded,
         "opened": len(opened.source),
-        "picture_side": opened.side,
+        "image_side": opened.side,
         "free_megabytes": free,
         "rows": [asdict(row) | {"batch": row.batch * world} for row in rows],
     }
@@ -125,7 +125,7 @@ def sizes(largest: int, least: int) -> Iterator[int]:
 
 
 def open_part(plan: Plan, need: int, seconds: float) -> Opened:
-    """As many pictures as a batch needs and the time allows, chosen at random and open as a run would have them."""
+    """As many images as a batch needs and the time allows, chosen at random and open as a run would have them."""
     began = time.monotonic()
     listed = list_source(plan.data, "pretrain", _pass_over)
     listing = time.monotonic() - began
@@ -210,7 +210,7 @@ def _between_epochs(loop: Loop, run: RunDirectory) -> dict[str, Any]:
     """What an epoch's end takes: the online kNN for each of its images, a checkpoint, and what is written."""
     found: dict[str, Any] = {"knn_seconds": 0.0}
     if loop.sample.is_possible and loop.plan.training.online_eval_epochs:
-        loop.sample.index = loop.sample.index[:NEIGHBOURS]
+        loop.sample.index = loop.sample.index[:NEIGHBORS]
         began = time.perf_counter()
         loop.sample.look(loop.method.encoder())
         found["knn_seconds"] = (time.perf_counter() - began) / len(loop.sample.index)

@@ -23,7 +23,8 @@ def recompute_blocks(backbone: nn.Module, name: str) -> int:
     blocks = list(_blocks(backbone))
     if not blocks:
         raise UserError(
-            f"{name} is not made of blocks in a row: nothing can be computed again", where="training.gradient_checkpointing"
+            f"{name} is not made of blocks in a row: nothing can be computed again",
+            where="training.gradient_checkpointing",
         )
     for block in blocks:
         # On the object and not around it: a wrapper would change the names of its weights.

@@ -67,8 +67,8 @@ class Recorder:
         raise TrainingError(
             f"{terms} became NaN or infinite at step {step}",
             where=saved,
-            do=f"lower the rate: {again}{f' --from {folder}' if kept.exists() else ''}; or add optimizer.warmup_epochs, set "
-            "optimizer.grad_clip=1 or training.precision=32-true; look at the step with: "
+            do=f"lower the learning rate: {again}{f' --from {folder}' if kept.exists() else ''}; "
+            "or add optimizer.warmup_epochs, set optimizer.grad_clip=1 or training.precision=32-true; look at the step with: "
             f"iecl replay {folder} --step {step}",
         )
 
@@ -133,7 +133,11 @@ class Recorder:
     def _progress(self, clock: Clock, row: dict[str, Any]) -> str:
         terms = "  ".join(f"{k.removeprefix('loss/')} {v:.3f}" for k, v in row.items() if k.startswith("loss/"))
         speed = self.images_per_second()
-        left = (clock.steps - clock.step) * self.settings.batch_size * self.settings.grad_accumulation / speed if speed else 0.0
+        left = (
+            (clock.steps - clock.step) * self.settings.batch_size * self.settings.grad_accumulation / speed
+            if speed
+            else 0.0
+        )
         wait = f"  data wait {100 * self.data_wait():.0f} %" if speed else ""
         ending = f"  {speed:,.0f} images/s{wait}  {duration(left)} left" if speed else ""
         loss = f"loss {row['loss']:.3f}" + (f" ({terms})" if terms.count("  ") else "")

@@ -35,7 +35,9 @@ def replay(folder: Path | str, step: int, *, quiet: bool = True) -> dict[str, An
     """
     run = RunDirectory.existing(folder)
     plan = read_plan(run)
-    training = replace(plan.training, devices=1, nodes=1, strategy="auto", loggers=(), online_eval_epochs=0, log_steps=1)
+    training = replace(
+        plan.training, devices=1, nodes=1, strategy="auto", loggers=(), online_eval_epochs=0, log_steps=1
+    )
     with tempfile.TemporaryDirectory() as scratch, ProgressLine(quiet) as line:
         copy = RunDirectory.fresh(Path(scratch) / "run")
         if run.start.exists():

@@ -21,7 +21,9 @@ class OptimizerSettings:
 
     name: str = setting("adamw", "which optimizer", choices=("adamw", "sgd", "lars"))
     lr: float = setting(1e-3, "peak learning rate", above=0)
-    lr_base_batch: int = setting(0, "images for which `rate` is meant: scaled linearly with the batch; 0: as it is", low=0)
+    lr_base_batch: int = setting(
+        0, "images for which `rate` is meant: scaled linearly with the batch; 0: as it is", low=0
+    )
     weight_decay: float = setting(1e-4, "weight decay", low=0)
     decay_norms: bool = setting(False, "decay biases and norms too, as MoCo-v2 and SimSiam do")
     momentum: float = setting(0.9, "momentum of SGD and LARS, first beta of AdamW", low=0, high=1)
@@ -47,7 +49,9 @@ class TrainingSettings:
 
     epochs: int = setting(100, "passes over the data", low=1, flag="--epochs")
     batch_size: int = setting(256, "images in a loss, over all processes", low=2, flag="--batch-size")
-    grad_accumulation: int = setting(1, "batches in an optimizer step; not the same as a larger batch, see the docs", low=1)
+    grad_accumulation: int = setting(
+        1, "batches in an optimizer step; not the same as a larger batch, see the docs", low=1
+    )
     seed: int = setting(0, "decides every random draw", low=0, high=LARGEST, flag="--seed")
     accelerator: str = setting(
         "auto",

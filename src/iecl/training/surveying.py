@@ -21,7 +21,9 @@ def survey_source(source: Source, plan: Plan, device: torch.device, encode: Enco
     place, so that nobody asks for it. The training loop has reported such files already.
     """
     data, share, world = plan.data, plain_share(plan.data.image_size), parallel.world()
-    batches = in_order(source, max(1, plan.training.batch_size // world), data.num_workers, on_bad=lambda path, reason: None)
+    batches = in_order(
+        source, max(1, plan.training.batch_size // world), data.num_workers, on_bad=lambda path, reason: None
+    )
     found: Tensor | None = None
     for number, batch in enumerate(batches):
         if number % world != parallel.rank():

@@ -1,4 +1,4 @@
-"""Drawn parameters applied to a whole batch: uint8 pictures in, normalised float views out, on the pictures' device."""
+"""Drawn parameters applied to a whole batch: uint8 images in, normalized float views out, on the images' device."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from iecl.views import colour, native
+from iecl.views import color, native
 from iecl.views.draw import Draws
 from iecl.views.resample import blur_matrix, cut_matrix, resample
 
 BRIGHT = 128 / 255
-"""Solarisation inverts tones from here on."""
+"""Solarization inverts tones from here on."""
 
 
 def apply(
@@ -22,9 +22,9 @@ def apply(
     std: Sequence[float],
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Float[Tensor, "n 3 size size"]:
-    """Cut, resize and mirror each picture, change its colours, blur and solarise it, normalise the result.
+    """Cut, resize and mirror each image, change its colors, blur and solarize it, normalize the result.
 
-    Pictures may have been squeezed onto a canvas of another shape: the box of a draw is in shares of the picture, so
+    Images may have been squeezed onto a canvas of another shape: the box of a draw is in shares of the image, so
     that the view has the aspect of the original. On a CPU `native` does it, where numba can be imported; the result is
     the same up to rounding. `layout` is the order of the result in memory.
 
@@ -46,10 +46,10 @@ def apply_by_tensors(
     """`apply` by tensor operations, on any device: what the native path is held against."""
     views = _cut(images, draws, size)
     factors = torch.stack([draws.brightness, draws.contrast, draws.saturation, draws.hue], dim=1)
-    colour.jitter_(views, draws.jitter, draws.order, factors)
-    _make_grey_(views, draws.grey)
+    color.jitter_(views, draws.jitter, draws.order, factors)
+    _make_gray_(views, draws.gray)
     _blur_(views, draws.blur_sigma)
-    _solarise_(views, draws.solarise)
+    _solarize_(views, draws.solarize)
     offset, scale = (torch.tensor(values, device=views.device)[:, None, None] for values in (mean, std))
     return views.sub_(offset).div_(scale)
 
@@ -62,10 +62,10 @@ def _cut(images: UInt8[Tensor, "n 3 height width"], draws: Draws, size: int) -> 
     return resample(images, down, across / 255)
 
 
-def _make_grey_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
+def _make_gray_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
     rows = wanted.nonzero().squeeze(1)
     if len(rows):
-        views.index_copy_(0, rows, colour.luma(views.index_select(0, rows)).expand(-1, 3, -1, -1))
+        views.index_copy_(0, rows, color.luma(views.index_select(0, rows)).expand(-1, 3, -1, -1))
 
 
 def _blur_(views: Float[Tensor, "n 3 size size"], sigma: Float[Tensor, " n"]) -> None:
@@ -75,7 +75,7 @@ def _blur_(views: Float[Tensor, "n 3 size size"], sigma: Float[Tensor, " n"]) ->
         views.index_copy_(0, rows, resample(views.index_select(0, rows), matrix, matrix))
 
 
-def _solarise_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
+def _solarize_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
     rows = wanted.nonzero().squeeze(1)
     if len(rows):
         chosen = views.index_select(0, rows)

@@ -1,4 +1,4 @@
-"""The parameters of a view, one row for each picture: pure functions of seed, epoch, view and position."""
+"""The parameters of a view, one row for each image: pure functions of seed, epoch, view and position."""
 
 import math
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from iecl.counter import key, uniform
 from iecl.views.policies import Policy
 
 ATTEMPTS = 10
-"""Crops tried before the centre is taken, as in torchvision's RandomResizedCrop."""
+"""Crops tried before the center is taken, as in torchvision's RandomResizedCrop."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What happens to each picture, in the order of the fields."""
+    """What happens to each image, in the order of the fields."""
 
     box: Float[Tensor, "n 4"]
-    """Top, left, height and width of the crop as shares of the picture."""
+    """Top, left, height and width of the crop as shares of the image."""
     flip: Bool[Tensor, " n"]
     jitter: Bool[Tensor, " n"]
     """Whether the next five count."""
@@ -27,19 +27,19 @@ class Draws:
     contrast: Float[Tensor, " n"]
     saturation: Float[Tensor, " n"]
     hue: Float[Tensor, " n"]
-    """Share of the colour circle to turn by."""
+    """Share of the color circle to turn by."""
     order: Int64[Tensor, "n 4"]
     """Brightness, contrast, saturation and hue, numbered 0 to 3, in the order in which they are applied."""
-    grey: Bool[Tensor, " n"]
+    gray: Bool[Tensor, " n"]
     blur_sigma: Float[Tensor, " n"]
     """Deviation of the blur in pixels of the view, 0 for none."""
-    solarise: Bool[Tensor, " n"]
+    solarize: Bool[Tensor, " n"]
 
 
 def draw(
     policy: Policy, sizes: Int64[Tensor, "n 2"], positions: Int64[Tensor, " n"], *, seed: int, epoch: int, view: int
 ) -> Draws:
-    """Draw one view of each picture; `sizes` are the heights and widths of the originals.
+    """Draw one view of each image; `sizes` are the heights and widths of the originals.
 
     A row depends on its own size and position and on nothing else in the batch:
 
@@ -54,8 +54,8 @@ def draw(
         return uniform(key(seed, f"view/{purpose}", epoch, view), positions, columns)
 
     # Numbers are below 1, so that a chance of 1 is certain and one of 0 is never.
-    chances = torch.tensor([policy.flip, policy.jitter, policy.grey, policy.blur, policy.solarise])
-    flip, jitter, grey, blur, solarise = (numbers("chance", 5) < chances.to(positions.device)).unbind(dim=1)
+    chances = torch.tensor([policy.flip, policy.jitter, policy.gray, policy.blur, policy.solarize])
+    flip, jitter, gray, blur, solarize = (numbers("chance", 5) < chances.to(positions.device)).unbind(dim=1)
     brightness, contrast, saturation, hue, sigma = numbers("amount", 5).unbind(dim=1)
     return Draws(
         box=_whole_box(sizes) if policy.crop_low == 1 else _crop_box(policy, sizes, numbers("crop", 2 * ATTEMPTS + 2)),
@@ -66,9 +66,9 @@ def draw(
         saturation=_factor(policy.saturation, saturation),
         hue=_between(-policy.hue, policy.hue, hue),
         order=numbers("order", 4).argsort(dim=1, stable=True),
-        grey=grey,
+        gray=gray,
         blur_sigma=torch.where(blur, _between(policy.blur_low, policy.blur_high, sigma), 0.0),
-        solarise=solarise,
+        solarize=solarize,
     )
 
 
@@ -81,7 +81,7 @@ def _between(low: float, high: float, number: Float[Tensor, "*shape"]) -> Float[
 
 
 def _crop_box(policy: Policy, sizes: Int64[Tensor, "n 2"], numbers: Float[Tensor, "n columns"]) -> Float[Tensor, "n 4"]:
-    """The first attempt that fits into the picture, at a place drawn evenly, in whole pixels of the original.
+    """The first attempt that fits into the image, at a place drawn evenly, in whole pixels of the original.
 
     Uniform in area and in the logarithm of the ratio. Only the accepted attempt needs a place, so there is one of it.
     """
@@ -124,21 +124,21 @@ def _cut_only(box: Float[Tensor, "n 4"]) -> Draws:
         saturation=ones,
         hue=zeros,
         order=torch.arange(4, device=box.device).repeat(len(box), 1),
-        grey=never,
+        gray=never,
         blur_sigma=zeros,
-        solarise=never,
+        solarize=never,
     )
 
 
 def whole(sizes: Int64[Tensor, "n 2"]) -> Draws:
-    """The picture as it is, squeezed into a square when it is none."""
+    """The image as it is, squeezed into a square when it is none."""
     return _cut_only(_whole_box(sizes))
 
 
-def centre(sizes: Int64[Tensor, "n 2"], share: float = 0.875) -> Draws:
-    """A square in the middle whose side is `share` of the picture's shorter side: nothing is distorted.
+def center(sizes: Int64[Tensor, "n 2"], share: float = 0.875) -> Draws:
+    """A square in the middle whose side is `share` of the image's shorter side: nothing is distorted.
 
-    >>> centre(torch.tensor([[100, 200]]), share=0.5).box.tolist()      # 50 by 50 of 100 by 200
+    >>> center(torch.tensor([[100, 200]]), share=0.5).box.tolist()      # 50 by 50 of 100 by 200
     [[0.25, 0.375, 0.5, 0.25]]
     """
     size = sizes.float()

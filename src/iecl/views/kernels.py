@@ -1,4 +1,4 @@
-"""Views in machine code: what `apply` does by tensor operations, picture by picture within the processor's cache.
+"""Views in machine code: what `apply` does by tensor operations, image by image within the processor's cache.
 
 Importing this needs numba. All compiled code stands in this one file, because numba's cache on disk notices a change
 of the file it belongs to and of no other. Two habits make plain loops into vector instructions:
@@ -36,7 +36,7 @@ def _within(x, low, high):
 
 
 @fast
-def _grey_of(red, green, blue):
+def _gray_of(red, green, blue):
     return red * RED + green * GREEN + blue * BLUE
 
 
@@ -44,7 +44,7 @@ def _grey_of(red, green, blue):
 def _find_taps(start, length, size, pixels, mirrored, scale, first, count, weights):
     """The non-zero part of each row of `resample.cut_matrix`: where it begins, how long it is, its weights, scaled.
 
-    Exact, because a place in a large picture is known to few digits: other rounding would shift the view a little.
+    Exact, because a place in a large image is known to few digits: other rounding would shift the view a little.
     """
     begin, end = start * np.float32(pixels), (start + length) * np.float32(pixels)
     step = (end - begin) / np.float32(size)
@@ -52,14 +52,14 @@ def _find_taps(start, length, size, pixels, mirrored, scale, first, count, weigh
     most = 0
     for i in range(size):
         sample = np.float32(size - i) - HALF if mirrored else np.float32(i) + HALF
-        centre = begin + step * sample
-        low = max(0, int(max(begin, centre - reach - HALF)))
-        high = min(pixels, low + weights.shape[1], int(min(end, centre + reach - HALF)) + 1)
+        center = begin + step * sample
+        low = max(0, int(max(begin, center - reach - HALF)))
+        high = min(pixels, low + weights.shape[1], int(min(end, center + reach - HALF)) + 1)
         taps, total = 0, ZERO
         for pixel in range(low, high):
             edge = np.float32(pixel)
             covered = _within(min(edge + ONE, end) - max(edge, begin), ZERO, ONE)
-            weight = (ONE - abs(edge + HALF - centre) / reach) * covered
+            weight = (ONE - abs(edge + HALF - center) / reach) * covered
             if weight > ZERO:
                 weights[i, taps] = weight
                 total += weight
@@ -97,7 +97,7 @@ def _add_two_rows(to, at, source, one, other, length, weight):
 
 @fast
 def _narrow(lines, wide, first, count, weights, most, planes, at, area):
-    """A row of each plane from a line of each channel: every pixel is a weighted sum of a few neighbours."""
+    """A row of each plane from a line of each channel: every pixel is a weighted sum of a few neighbors."""
     if most <= 2:
         for x in range(first.size):
             red, green, blue = first[x], first[x] + wide, first[x] + wide + wide
@@ -137,7 +137,7 @@ def _cut(images, at, height, width, box, mirrored, size, planes, room):
             for tap in range(1, count_y[y]):
                 source += wide
                 _add_row(lines, line, images, source, length, weights_y[y, tap])
-            lines[line + length] = ZERO  # the second of two neighbours may lie here, with weight 0
+            lines[line + length] = ZERO  # the second of two neighbors may lie here, with weight 0
         _narrow(lines, wide + NEXT, first_x, count_x, weights_x, most, planes, np.uintp(y) * side, side * side)
 
 
@@ -148,19 +148,19 @@ def _brighten(planes, area, factor):
 
 
 @fast
-def _mean_grey(planes, area):
+def _mean_gray(planes, area):
     total = 0.0
     for begin in range(np.uintp(0), area, BLOCK):  # short sums in 32 bits, added up in 64
         part = ZERO
         for i in range(begin, min(begin + BLOCK, area)):
-            part += _grey_of(planes[i], planes[i + area], planes[i + area + area])
+            part += _gray_of(planes[i], planes[i + area], planes[i + area + area])
         total += part
     return np.float32(total / area)
 
 
 @fast
 def _contrast(planes, area, factor):
-    rest = _mean_grey(planes, area) * (ONE - factor)
+    rest = _mean_gray(planes, area) * (ONE - factor)
     for i in range(CHANNELS * area):
         planes[i] = _within(planes[i] * factor + rest, ZERO, ONE)
 
@@ -169,7 +169,7 @@ def _contrast(planes, area, factor):
 def _saturate(planes, area, factor):
     for i in range(area):
         red, green, blue = planes[i], planes[i + area], planes[i + area + area]
-        rest = _grey_of(red, green, blue) * (ONE - factor)
+        rest = _gray_of(red, green, blue) * (ONE - factor)
         planes[i] = _within(red * factor + rest, ZERO, ONE)
         planes[i + area] = _within(green * factor + rest, ZERO, ONE)
         planes[i + area + area] = _within(blue * factor + rest, ZERO, ONE)
@@ -177,7 +177,7 @@ def _saturate(planes, area, factor):
 
 @fast
 def _turn_hue(planes, area, turn):
-    """As `colour.hue`, where the formula is explained."""
+    """As `color.hue`, where the formula is explained."""
     turn = SIX * turn
     for i in range(area):
         red, green, blue = planes[i], planes[i + area], planes[i + area + area]
@@ -206,10 +206,10 @@ def _jitter(planes, area, order, factors):
 
 
 @fast
-def _make_grey(planes, area):
+def _make_gray(planes, area):
     for i in range(area):
-        grey = _grey_of(planes[i], planes[i + area], planes[i + area + area])
-        planes[i], planes[i + area], planes[i + area + area] = grey, grey, grey
+        gray = _gray_of(planes[i], planes[i + area], planes[i + area + area])
+        planes[i], planes[i + area], planes[i + area + area] = gray, gray, gray
 
 
 @exact
@@ -228,7 +228,7 @@ def _bell(sigma, radius, kernel):
 
 @fast
 def _blur(planes, source, to, size, kernel, taps, radius, line):
-    """The plane at `source`, blurred, at `to`: sums of rows above and below, then of neighbours left and right."""
+    """The plane at `source`, blurred, at `to`: sums of rows above and below, then of neighbors left and right."""
     side, last, middle = np.uintp(size), size - 1, np.uintp(radius)
     for y in range(size):
         _set_row(line, middle, planes, source + np.uintp(y) * side, side, kernel[0])
@@ -245,14 +245,14 @@ def _blur(planes, source, to, size, kernel, taps, radius, line):
 
 
 @fast
-def _solarise(planes, at, area):
+def _solarize(planes, at, area):
     for i in range(at, at + CHANNELS * area):
         planes[i] = ONE - planes[i] if planes[i] >= BRIGHT else planes[i]
 
 
 @fast
 def _write(planes, at, area, mean, std, by_pixel, out, to):
-    """Normalised, plane after plane or pixel after pixel."""
+    """Normalized, plane after plane or pixel after pixel."""
     if by_pixel:
         for i in range(at, at + area):
             out[to] = (planes[i] - mean[0]) / std[0]
@@ -276,7 +276,7 @@ def _room(height, width, size):
 
 
 def _make(begin, end, height, width, images, box, flags, order, factors, sigma, mean, std, size, by_pixel, out):
-    """Make the views of the pictures from `begin` up to `end`; each depends on its own row and on nothing else."""
+    """Make the views of the images from `begin` up to `end`; each depends on its own row and on nothing else."""
     area = np.uintp(size * size)
     radius = min(max(1, size // 20), size - 1)
     kernel, line = np.empty(radius + 1, np.float32), np.empty(size + 2 * radius, np.float32)
@@ -287,7 +287,7 @@ def _make(begin, end, height, width, images, box, flags, order, factors, sigma, 
         if flags[n, 1]:
             _jitter(planes, area, order[n], factors[n])
         if flags[n, 2]:
-            _make_grey(planes, area)
+            _make_gray(planes, area)
         at = np.uintp(0)
         if sigma[n] > ZERO:
             at = CHANNELS * area
@@ -295,7 +295,7 @@ def _make(begin, end, height, width, images, box, flags, order, factors, sigma, 
             for channel in range(CHANNELS):
                 _blur(planes, channel * area, at + channel * area, size, kernel, taps, radius, line)
         if flags[n, 3]:
-            _solarise(planes, at, area)
+            _solarize(planes, at, area)
         _write(planes, at, area, mean, std, by_pixel, out, row * area)
 
 

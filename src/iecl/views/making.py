@@ -1,4 +1,4 @@
-"""From a batch of pictures to the views a method sees."""
+"""From a batch of images to the views a method sees."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from iecl.views.apply import apply
-from iecl.views.draw import Draws, centre, draw
+from iecl.views.draw import Draws, center, draw
 from iecl.views.policies import Policy, ViewPlan
 
 
-class PictureBatch(Protocol):
+class ImageBatch(Protocol):
     """What views need to know of a batch; `iecl.data.batch.Batch` is one."""
 
     @property
@@ -40,7 +40,7 @@ class PictureBatch(Protocol):
 
 @dataclass(frozen=True)
 class Views:
-    """Several views of the same pictures; row i is the same picture in all of them."""
+    """Several views of the same images; row i is the same image in all of them."""
 
     full: tuple[Float[Tensor, "n 3 size size"], ...]
     """Anchor first, then query, then any others."""
@@ -51,12 +51,12 @@ class Views:
     """Tight crops at a smaller size, where the method asks for them."""
 
     def with_full(self, *full: Float[Tensor, "n 3 size size"]) -> "Views":
-        """The same pictures seen differently."""
+        """The same images seen differently."""
         return replace(self, full=full)
 
 
 def make_views(
-    batch: PictureBatch,
+    batch: ImageBatch,
     policies: tuple[Policy, ...],
     plan: ViewPlan,
     *,
@@ -77,9 +77,9 @@ def make_views(
 
 
 def draw_views(
-    batch: PictureBatch, policies: tuple[Policy, ...], plan: ViewPlan, *, seed: int, epoch: int
+    batch: ImageBatch, policies: tuple[Policy, ...], plan: ViewPlan, *, seed: int, epoch: int
 ) -> Iterator[Draws]:
-    """What happens to each picture in the full views, then in the small ones."""
+    """What happens to each image in the full views, then in the small ones."""
     for number in range(plan.full + plan.small):
         policy = policies[number % len(policies)]
         crop = plan.full_crop if number < plan.full else plan.small_crop
@@ -110,5 +110,5 @@ def make_plain(
     share: float,
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Float[Tensor, "n 3 size size"]:
-    """The view evaluation looks at: the middle square of each picture, `share` of its shorter side, not augmented."""
-    return apply(images, centre(sizes, share), size, mean, std, layout)
+    """The view evaluation looks at: the middle square of each image, `share` of its shorter side, not augmented."""
+    return apply(images, center(sizes, share), size, mean, std, layout)

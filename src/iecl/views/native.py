@@ -36,7 +36,7 @@ def apply_natively(
         width=width,
         images=images.contiguous().view(-1).numpy(),
         box=draws.box.float().contiguous().numpy(),
-        flags=torch.stack([draws.flip, draws.jitter, draws.grey, draws.solarise], dim=1).numpy(),
+        flags=torch.stack([draws.flip, draws.jitter, draws.gray, draws.solarize], dim=1).numpy(),
         order=draws.order.contiguous().numpy(),
         factors=torch.stack([draws.brightness, draws.contrast, draws.saturation, draws.hue], dim=1).float().numpy(),
         sigma=draws.blur_sigma.float().contiguous().numpy(),

@@ -1,4 +1,4 @@
-"""Linear operations on the rows and columns of a batch of pictures, each picture with matrices of its own."""
+"""Linear operations on the rows and columns of a batch of images, each image with matrices of its own."""
 
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped

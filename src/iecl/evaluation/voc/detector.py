@@ -48,7 +48,7 @@ class Detector:
 
 
 class _AsGiven(GeneralizedRCNNTransform):  # type: ignore[misc]
-    """Normalises and pads; pictures were scaled before, in the one way that training and test share."""
+    """Normalizes and pads; images were scaled before, in the one way that training and test share."""
 
     def resize(self, image: Tensor, target: Any = None) -> tuple[Tensor, Any]:
         """Nothing to do."""
@@ -108,7 +108,7 @@ def _pool(names: list[str], region: int, strides: list[int]) -> Any:
     """Cuts regions out of maps of known strides.
 
     Left alone, torchvision guesses the strides from the first batch it sees and keeps them. Padding misleads it where
-    pictures are small, and a training that goes on after a break sees another first batch.
+    images are small, and a training that goes on after a break sees another first batch.
     """
     pool = MultiScaleRoIAlign(names, output_size=region, sampling_ratio=2)
     pool.scales = [1 / stride for stride in strides]

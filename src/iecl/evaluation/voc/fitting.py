@@ -51,7 +51,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Slot:
-    """One place in one batch: which picture is there, and what its draws are keyed by."""
+    """One place in one batch: which image is there, and what its draws are keyed by."""
 
     row: int
     epoch: int
@@ -77,18 +77,18 @@ def rate_share(schedule: str, clock: Clock, warmup: int) -> float:
     return 1.0
 
 
-def steps_of(pictures: int, batch: int) -> int:
+def steps_of(images: int, batch: int) -> int:
     """Steps in an epoch."""
-    return -(-pictures // batch)
+    return -(-images // batch)
 
 
-def slots_of_step(step: int, pictures: int, batch: int, seed: int) -> list[Slot]:
+def slots_of_step(step: int, images: int, batch: int, seed: int) -> list[Slot]:
     """The batch of a step. Every batch is full: the last of an epoch is filled up from the epoch's beginning."""
-    steps = steps_of(pictures, batch)
+    steps = steps_of(images, batch)
     epoch, number = divmod(step, steps)
-    order = counter.permutation(counter.key(seed, "voc/order", epoch), pictures).tolist()
+    order = counter.permutation(counter.key(seed, "voc/order", epoch), images).tolist()
     positions = range(number * batch, (number + 1) * batch)
-    return [Slot(order[position % pictures], epoch, position) for position in positions]
+    return [Slot(order[position % images], epoch, position) for position in positions]
 
 
 @contextmanager
@@ -140,7 +140,7 @@ class Fit:
     network: nn.Module
     optimizer: Optimizer
     course: Course
-    pictures: int
+    images: int
     memory: Memory
     line: ProgressLine
     device: torch.device
@@ -153,13 +153,13 @@ class Fit:
     @property
     def steps(self) -> int:
         """Steps in all."""
-        return self.course.epochs * steps_of(self.pictures, self.course.batch)
+        return self.course.epochs * steps_of(self.images, self.course.batch)
 
     def run(self, load: Callable[[Slot], T], loss_of: Callable[[Sequence[T]], Tensor]) -> list[float]:
         """Train to the end, from the last kept state if there is one; returns the mean loss of each epoch.
 
         Args:
-            load: reads the picture of a slot; called in several threads.
+            load: reads the image of a slot; called in several threads.
             loss_of: the loss of a batch; may draw from torch's generators, which are seeded for the step.
 
         Raises:
@@ -167,9 +167,9 @@ class Fit:
             Interrupted: a signal came; the state is kept.
         """
         self._restore()
-        per_epoch = steps_of(self.pictures, self.course.batch)
+        per_epoch = steps_of(self.images, self.course.batch)
         seed, batch = self.course.seed, self.course.batch
-        jobs = (slots_of_step(step, self.pictures, batch, seed) for step in range(self.step, self.steps))
+        jobs = (slots_of_step(step, self.images, batch, seed) for step in range(self.step, self.steps))
         with StopFlag() if self.memory.folder is not None else nullcontext() as flag:
             for loaded in _read_ahead(load, jobs, self.course.workers):
                 self._take(loss_of, loaded)
@@ -191,7 +191,7 @@ class Fit:
 
     def _take(self, loss_of: Callable[[Sequence[T]], Tensor], loaded: Sequence[T]) -> None:
         """One step."""
-        per_epoch = steps_of(self.pictures, self.course.batch)
+        per_epoch = steps_of(self.images, self.course.batch)
         epoch = self.step // per_epoch
         clock = Clock(self.course.seed, self.step, self.steps, epoch, self.course.epochs)
         for group in self.optimizer.param_groups:

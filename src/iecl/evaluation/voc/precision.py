@@ -17,7 +17,7 @@ THRESHOLDS = tuple(round(0.5 + 0.05 * number, 2) for number in range(10))
 
 @dataclass(frozen=True)
 class Found:
-    """What a detector says of one picture."""
+    """What a detector says of one image."""
 
     boxes: Float[Tensor, "n 4"]
     scores: Float[Tensor, " n"]
@@ -26,7 +26,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Truth:
-    """What is in one picture."""
+    """What is in one image."""
 
     boxes: Float[Tensor, "m 4"]
     labels: Int64[Tensor, " m"]
@@ -35,7 +35,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The detections of one class in all pictures by falling score, without those of difficult objects."""
+    """The detections of one class in all images by falling score, without those of difficult objects."""
 
     hits: list[bool]
     """Whether each is the first to find an object."""
@@ -62,7 +62,7 @@ def ranking(found: Sequence[Found], truth: Sequence[Truth], label: int, threshol
     """Which detections of a class are hits.
 
     The rules are those of VOC's development kit. Detections are taken by falling score; of equal scores the one of the
-    earlier picture goes first. Each looks at the object of its class with which it overlaps most. With an overlap of
+    earlier image goes first. Each looks at the object of its class with which it overlaps most. With an overlap of
     at least the threshold it is a hit if nobody found that object before, and a miss if somebody did; if the object is
     difficult, the detection does not count at all. With less overlap it is a miss.
     """
@@ -75,7 +75,7 @@ def ranking(found: Sequence[Found], truth: Sequence[Truth], label: int, threshol
         chosen = (one.labels == label).nonzero().squeeze(1)
         chosen = chosen[one.scores[chosen].argsort(descending=True, stable=True)]
         shares = overlaps(one.boxes[chosen].double(), there.boxes[mine].double())
-        # An object belongs to one picture, so that the order within a picture decides who came first.
+        # An object belongs to one image, so that the order within an image decides who came first.
         rows += _judged(one.scores[chosen].tolist(), shares, difficult.tolist(), threshold)
     rows.sort(key=lambda row: -row[0])  # stable
     return Ranking([bool(is_hit) for _, _, is_hit in rows if is_hit is not None], objects)
@@ -84,7 +84,7 @@ def ranking(found: Sequence[Found], truth: Sequence[Truth], label: int, threshol
 def _judged(
     scores: list[float], shares: Float[Tensor, "n m"], difficult: list[bool], threshold: float
 ) -> list[tuple[float, int, bool | None]]:
-    """Score, nearest object, and hit, miss or None for each detection of one picture."""
+    """Score, nearest object, and hit, miss or None for each detection of one image."""
     made: list[tuple[float, int, bool | None]] = []
     taken = set()
     for score, row in zip(scores, shares, strict=True):

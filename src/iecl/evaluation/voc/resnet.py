@@ -89,13 +89,13 @@ def dilate(resnet: Any, output_stride: int) -> int:
 
 
 def stem_stride(resnet: Any) -> int:
-    """How much the stem shrinks a picture: 4, or 1 for small images."""
+    """How much the stem shrinks an image: 4, or 1 for small images."""
     pool = resnet.maxpool.stride if isinstance(resnet.maxpool, nn.MaxPool2d) else 1
     return int(resnet.conv1.stride[0] * pool)
 
 
 def strides_of(resnet: Any) -> list[int]:
-    """How much smaller than the picture the map of each stage is."""
+    """How much smaller than the image the map of each stage is."""
     strides, stride = [], stem_stride(resnet)
     for name in STAGES:
         stride *= int(_strided(getattr(resnet, name)[0]).stride[0])

@@ -12,11 +12,11 @@ from iecl.training.machine import free_memory
 
 _BYTES = 4  # of a 32-bit number
 Run = Callable[[Any, Tensor], Any]
-"""Sends pictures through those parts of a network that see whole maps."""
+"""Sends images through those parts of a network that see whole maps."""
 
 
 def kept_bytes(network: nn.Module, run: Run, size: tuple[int, int]) -> int:
-    """What the backward pass of one picture waits for, at least: the outputs of convolutions and norms.
+    """What the backward pass of one image waits for, at least: the outputs of convolutions and norms.
 
     Nothing is computed; torch follows the shapes alone.
     """
@@ -42,8 +42,8 @@ def check_room(
 
     Args:
         network: a detector or segmenter.
-        run: sends pictures through it.
-        batch: pictures in a step.
+        run: sends images through it.
+        batch: images in a step.
         size: height and width of the largest of them.
         device: where they are trained on.
         name: the backbone's.
@@ -54,9 +54,9 @@ def check_room(
     needed, free = batch * kept_bytes(network, run, size) / 2**20, free_memory(device)
     if free and needed > free:
         raise UserError(
-            f"{batch} pictures of {size[0]}×{size[1]} through {name} need more than {needed / 1024:.0f} GB of memory, "
+            f"{batch} images of {size[0]}×{size[1]} through {name} need more than {needed / 1024:.0f} GB of memory, "
             f"{free / 1024:.0f} GB are free",
             where="batch",
-            do="lower it with --set batch=..., or take smaller pictures; a backbone with a stem for small pictures "
+            do="lower it with --set batch=..., or take smaller images; a backbone with a stem for small images "
             "keeps maps of full size",
         )

@@ -14,36 +14,36 @@ _Opener = Callable[[str, str, Progress | None], VocSet]
 
 
 def open_both(bench: Bench, opener: _Opener, train: str, test: str) -> tuple[VocSet, VocSet]:
-    """The pictures to train on and those to measure with.
+    """The images to train on and those to measure with.
 
     Raises:
         UserError: no folder was named, or something in it is not right.
     """
     if bench.given is None:
         raise UserError(
-            "no pictures with boxes or masks were named",
+            "no images with boxes or masks were named",
             where="--data",
             do="give a VOCdevkit folder, as --data VOCdevkit",
         )
     both = tuple(
-        opener(bench.given, lists, bench.line.count(f"reading {what} pictures"))
+        opener(bench.given, lists, bench.line.count(f"reading {what} images"))
         for what, lists in (("train", train), ("test", test))
     )
     if both[0].classes != both[1].classes:
-        raise UserError("train and test pictures have different classes", where="--data")
-    shared = shared_pictures(*both)
+        raise UserError("train and test images have different classes", where="--data")
+    shared = shared_images(*both)
     if shared:
-        _log.warning("%d of the %d test pictures are also trained on", shared, len(both[1]))
+        _log.warning("%d of the %d test images are also trained on", shared, len(both[1]))
     return both[0], both[1]
 
 
-def shared_pictures(train: VocSet, test: VocSet) -> int:
-    """How many test pictures are trained on; a number with more than none shows fitting, not transfer."""
+def shared_images(train: VocSet, test: VocSet) -> int:
+    """How many test images are trained on; a number with more than none shows fitting, not transfer."""
     return len({example.name for example in train.examples} & {example.name for example in test.examples})
 
 
 def counts(train: VocSet, test: VocSet) -> dict[str, int]:
-    """How many pictures and classes the numbers rest on."""
+    """How many images and classes the numbers rest on."""
     return {"n_train": len(train), "n_test": len(test), "classes": len(train.classes)}
 
 
@@ -65,7 +65,7 @@ def common_protocol(bench: Bench, train: VocSet, test: VocSet, proof: str, batch
         "std": list(model.std),
         "train_list": train.name,
         "test_list": test.name,
-        "shared_pictures": shared_pictures(train, test),
+        "shared_images": shared_images(train, test),
         "selection": "last epoch",
         "train_fingerprint": train.fingerprint,
         "test_fingerprint": test.fingerprint,

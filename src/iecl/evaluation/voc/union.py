@@ -1,4 +1,4 @@
-"""Intersection over union of classes of pixels, from one confusion matrix over all pictures."""
+"""Intersection over union of classes of pixels, from one confusion matrix over all images."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Pictures to measure on: made on the spot, or taken from a folder."""
+"""Images to measure on: made on the spot, or taken from a folder."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,60 +25,60 @@ MOST_LOOKED_AT = 2000
 
 
 def textured(count: int, width: int, height: int) -> Tensor:
-    """Smooth pictures with texture at every scale and a little grain, which compress about as photographs do."""
+    """Smooth images with texture at every scale and a little grain, which compress about as photographs do."""
     drawn = torch.Generator().manual_seed(0)
     image = torch.zeros(count, 3, height, width)
     fall = torch.linspace(0.1, 0.7, count)[:, None, None, None]  # some are rough, some are smooth
     for waves in (n for n in OCTAVES if n <= width):
         coarse = torch.rand(count, 3, max(2, waves * height // width), waves, generator=drawn) - 0.5
-        coarse = 0.7 * coarse.mean(dim=1, keepdim=True) + 0.3 * coarse  # colours change less than brightness
+        coarse = 0.7 * coarse.mean(dim=1, keepdim=True) + 0.3 * coarse  # colors change less than brightness
         grown = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic", align_corners=False)
         image += grown * (OCTAVES[0] / waves) ** fall
     noisy = 0.5 + image + 0.01 * torch.randn(image.shape, generator=drawn)
     return (noisy.clamp(0, 1) * 255).to(torch.uint8)
 
 
-def pillow(pictures: Tensor) -> list[Image.Image]:
-    """The same pictures as PIL has them."""
-    return [Image.fromarray(x) for x in pictures.permute(0, 2, 3, 1).contiguous().numpy()]
+def pillow(images: Tensor) -> list[Image.Image]:
+    """The same images as PIL has them."""
+    return [Image.fromarray(x) for x in images.permute(0, 2, 3, 1).contiguous().numpy()]
 
 
 @dataclass(frozen=True)
 class Photographs:
-    """What larger pictures are made from."""
+    """What larger images are made from."""
 
-    pictures: list[Image.Image]
+    images: list[Image.Image]
     fitting: list[Path] = field(default_factory=list)
     """JPEGs that are 500 × 375 already: they are taken as they are."""
 
 
 def made_photographs() -> Photographs:
-    """Pictures that nobody took."""
+    """Images that nobody took."""
     return Photographs(pillow(textured(KINDS, *MEDIUM)))
 
 
 def photographs_of(data: Path) -> Photographs:
     """Some photographs of a folder."""
     found = Photographs([])
-    for path in islice(pictures_in(data), MOST_LOOKED_AT):
+    for path in islice(images_in(data), MOST_LOOKED_AT):
         with Image.open(path) as opened:
             if sorted(opened.size) == sorted(MEDIUM) and path.suffix.lower() != ".png":
                 found.fitting.append(path)
-            if min(opened.size) >= min(MEDIUM) // 2 and len(found.pictures) < 4 * KINDS:
-                found.pictures.append(opened.convert("RGB"))
-    if not found.pictures:
-        raise UserError(f"no picture in {data} is as large as a photograph", where="--data", do="name another folder")
+            if min(opened.size) >= min(MEDIUM) // 2 and len(found.images) < 4 * KINDS:
+                found.images.append(opened.convert("RGB"))
+    if not found.images:
+        raise UserError(f"no image in {data} is as large as a photograph", where="--data", do="name another folder")
     return found
 
 
-def pictures_in(folder: Path) -> Iterator[Path]:
-    """Files that are called as pictures are, in order; of a folder with a training part those."""
+def images_in(folder: Path) -> Iterator[Path]:
+    """Files that are called as images are, in order; of a folder with a training part those."""
     root = folder / "train" if (folder / "train").is_dir() else folder
     yield from sorted(path for path in root.rglob("*") if path.suffix.lower() in ENDINGS)
 
 
 def place(folder: Path, number: int, ending: str) -> Path:
-    """Where a picture goes: ten classes, a training part only."""
+    """Where an image goes: ten classes, a training part only."""
     own = folder / f"class{number % 10}"
     own.mkdir(parents=True, exist_ok=True)
     return own / f"{number:06d}{ending}"
@@ -91,8 +91,8 @@ def make_medium(taken: Photographs, folder: Path, count: int) -> str:
         if taken.fitting:
             path.write_bytes(taken.fitting[number % len(taken.fitting)].read_bytes())
         else:
-            ImageOps.fit(taken.pictures[number % len(taken.pictures)], MEDIUM).save(path, quality=QUALITY)
-    different = min(count, len(taken.fitting or taken.pictures))
+            ImageOps.fit(taken.images[number % len(taken.images)], MEDIUM).save(path, quality=QUALITY)
+    different = min(count, len(taken.fitting or taken.images))
     return f"{count} JPEGs of 500 × 375, {different} different ones"
 
 
@@ -100,9 +100,9 @@ def make_large(taken: Photographs, folder: Path, count: int) -> str:
     """JPEGs of 4000 × 3000: photographs enlarged, with a little noise, as a sensor has it."""
     noise = np.random.default_rng(0)
     for number in range(count):
-        picture = ImageOps.fit(taken.pictures[number % len(taken.pictures)], LARGE)
+        image = ImageOps.fit(taken.images[number % len(taken.images)], LARGE)
         grain = noise.normal(0, 3, (LARGE[1], LARGE[0], 1))
-        pixels = (np.asarray(picture) + grain).clip(0, 255).astype(np.uint8)
+        pixels = (np.asarray(image) + grain).clip(0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(place(folder, number, ".jpg"), quality=QUALITY)
     return f"{count} JPEGs of 12 megapixels"
 
@@ -110,7 +110,7 @@ def make_large(taken: Photographs, folder: Path, count: int) -> str:
 def make_small(taken: Photographs, folder: Path, count: int) -> str:
     """PNGs of 32 px: squares of the photographs."""
     noise = np.random.default_rng(0)
-    opened = [picture.resize((256, 256)) for picture in taken.pictures]
+    opened = [image.resize((256, 256)) for image in taken.images]
     for number in range(count):
         left, top = noise.integers(0, 128, 2).tolist()
         square = opened[number % len(opened)].crop((left, top, left + 128, top + 128))
@@ -119,26 +119,26 @@ def make_small(taken: Photographs, folder: Path, count: int) -> str:
 
 
 def make_shapes(folder: Path, count: int) -> str:
-    """The first pictures of our generated data set as PNG files, in folders by class."""
+    """The first images of our generated dataset as PNG files, in folders by class."""
     labels = shapes.labels("train")[:count]
-    for number, (picture, label) in enumerate(zip(pillow(shapes.load("train")[:count]), labels, strict=True)):
+    for number, (image, label) in enumerate(zip(pillow(shapes.load("train")[:count]), labels, strict=True)):
         own = folder / shapes.CLASSES[int(label)].replace(" ", "-")
         own.mkdir(parents=True, exist_ok=True)
-        picture.save(own / f"{number:06d}.png")
-    return f"{count:,} generated pictures of 32 px"
+        image.save(own / f"{number:06d}.png")
+    return f"{count:,} generated images of 32 px"
 
 
 def link_part(data: Path, folder: Path, count: int) -> str:
-    """Links to so many pictures of a folder, equally many of each class; one class where it has no class folders."""
+    """Links to so many images of a folder, equally many of each class; one class where it has no class folders."""
     by_class: dict[str, list[Path]] = {}
-    for path in pictures_in(data):
+    for path in images_in(data):
         by_class.setdefault(path.parent.name, []).append(path)
     share = -(-count // max(1, len(by_class)))
     chosen = [path for own in by_class.values() for path in own[:share]][:count]
     if len(chosen) < count:
-        raise UserError(f"{data} has {len(chosen)} pictures, {count} are needed", where="--data")
+        raise UserError(f"{data} has {len(chosen)} images, {count} are needed", where="--data")
     for number, path in enumerate(chosen):
         own_folder = folder / path.parent.name
         own_folder.mkdir(parents=True, exist_ok=True)
         (own_folder / f"{number:06d}{path.suffix.lower()}").symlink_to(path.resolve())
-    return f"{count:,} pictures of {data.name}"
+    return f"{count:,} images of {data.name}"

@@ -1,6 +1,6 @@
-"""Colour operations on batches of pictures in [0, 1], each picture with a factor of its own.
+"""Color operations on batches of images in [0, 1], each image with a factor of its own.
 
-They agree with torchvision's `adjust_*` functions on float pictures, including the clamp after each.
+They agree with torchvision's `adjust_*` functions on float images, including the clamp after each.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def luma(images: Images) -> Float[Tensor, "n 1 height width"]:
 
 
 def _blend(images: Images, other: Tensor, factor: Factors) -> Images:
-    """`factor` of the picture and the rest of the other; beyond 1 it leads away from the other."""
+    """`factor` of the image and the rest of the other; beyond 1 it leads away from the other."""
     factor = factor[:, None, None, None]
     return (images * factor).add_(other * (1 - factor)).clamp_(0, 1)
 
@@ -35,17 +35,17 @@ def brightness(images: Images, factor: Factors) -> Images:
 
 
 def contrast(images: Images, factor: Factors) -> Images:
-    """Away from the picture's mean grey."""
+    """Away from the image's mean gray."""
     return _blend(images, luma(images).mean(dim=(1, 2, 3), keepdim=True), factor)
 
 
 def saturation(images: Images, factor: Factors) -> Images:
-    """Away from each pixel's grey."""
+    """Away from each pixel's gray."""
     return _blend(images, luma(images), factor)
 
 
 def hue(images: Images, turn: Factors) -> Images:
-    """Turn every pixel's colour by a share of the circle, at the same greatest and least channel (V and S of HSV).
+    """Turn every pixel's color by a share of the circle, at the same greatest and least channel (V and S of HSV).
 
     >>> red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
     >>> hue(red, torch.tensor([0.5])).flatten().tolist()      # half a turn from red is cyan
@@ -56,7 +56,7 @@ def hue(images: Images, turn: Factors) -> Images:
     chroma = top - bottom
     lead = torch.where(top == green, blue - red + 2 * chroma, red - green + 4 * chroma)
     lead = torch.where(top == red, green - blue, lead)
-    # Where the circle is cut into six, red at 0, green at 2, blue at 4. A grey pixel has no hue: 0 / tiny puts it at 0.
+    # Where the circle is cut into six, red at 0, green at 2, blue at 4. A gray pixel has no hue: 0 / tiny puts it at 0.
     sixth = lead / chroma.clamp_min(torch.finfo(chroma.dtype).tiny) + 6 * turn[:, None, None]
     sixth -= 6 * (sixth / 6).floor()
     # A channel is at the top within one sixth of its own place, at the bottom beyond two. Red is told by its opposite.
@@ -71,7 +71,7 @@ OPERATIONS: tuple[Callable[[Images, Factors], Images], ...] = (brightness, contr
 def jitter_(
     images: Images, wanted: Bool[Tensor, " n"], order: Int64[Tensor, "n 4"], factors: Float[Tensor, "n 4"]
 ) -> None:
-    """Change the wanted pictures by all four operations, each picture in its own order."""
+    """Change the wanted images by all four operations, each image in its own order."""
     # One transfer from a GPU instead of sixteen: what follows only sorts rows into groups.
     turns = torch.where(wanted[:, None], order, -1).cpu()
     for turn in turns.unbind(dim=1):

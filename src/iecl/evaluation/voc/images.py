@@ -1,6 +1,6 @@
 """From an example of VOC to what a network sees: scaled, mirrored, cut, of another contrast, boxes and masks alike.
 
-Every draw follows from seed, epoch and position, and a picture is scaled in one way (bilinear, antialiased) wherever it
+Every draw follows from seed, epoch and position, and an image is scaled in one way (bilinear, antialiased) wherever it
 is scaled.
 """
 
@@ -14,12 +14,12 @@ from torch.nn.functional import interpolate, pad
 
 from iecl import counter
 from iecl.data.voc import IGNORED, Boxes, Example
-from iecl.views import colour
+from iecl.views import color
 
 
 @dataclass(frozen=True)
 class Boxed:
-    """A picture in [0, 1] with boxes in its own pixels."""
+    """An image in [0, 1] with boxes in its own pixels."""
 
     image: Float[Tensor, "3 height width"]
     boxes: Float[Tensor, "n 4"]
@@ -34,11 +34,11 @@ def draws(seed: int, epoch: int, position: int, columns: int) -> list[float]:
 
 def load_image(example: Example) -> Float[Tensor, "3 height width"]:
     """The pixels in [0, 1]."""
-    return torch.from_numpy(example.picture()).float().div_(255)
+    return torch.from_numpy(example.pixels()).float().div_(255)
 
 
 def scaled(image: Float[Tensor, "3 h w"], size: tuple[int, int]) -> Float[Tensor, "3 height width"]:
-    """The picture at another size."""
+    """The image at another size."""
     if image.shape[1:] == size:
         return image
     return interpolate(image[None], size=size, mode="bilinear", antialias=True, align_corners=False)[0].clamp_(0, 1)
@@ -55,7 +55,7 @@ def size_for_short(size: tuple[int, int], short: int, longest: int) -> tuple[int
 
 
 def size_for_long(size: tuple[int, int], long: int, times: float = 1.0) -> tuple[int, int]:
-    """Height and width with this longer side, times a factor; 0 is the side that the picture has.
+    """Height and width with this longer side, times a factor; 0 is the side that the image has.
 
     >>> size_for_long((300, 400), 200), size_for_long((300, 400), 0, times=0.5)
     ((150, 200), (150, 200))
@@ -68,7 +68,7 @@ def size_for_long(size: tuple[int, int], long: int, times: float = 1.0) -> tuple
 
 
 def boxed(example: Example, short: int, longest: int, *, mirrored: bool, with_difficult: bool) -> Boxed:
-    """A picture of a training batch, with its boxes."""
+    """An image of a training batch, with its boxes."""
     assert example.boxes is not None
     size = size_for_short(example.size, short, longest)
     image = scaled(load_image(example), size)
@@ -87,7 +87,7 @@ def _moved(
 
 
 def moved_back(corners: Float[Tensor, "n 4"], seen: tuple[int, int], size: tuple[int, int]) -> Float[Tensor, "n 4"]:
-    """Boxes in the pixels of the picture as it is stored."""
+    """Boxes in the pixels of the image as it is stored."""
     return corners * _factors(seen, size)
 
 
@@ -124,12 +124,12 @@ class CropRules:
 def crop(
     example: Example, cut: Cut, rules: CropRules, mean: Sequence[float], std: Sequence[float]
 ) -> tuple[Float[Tensor, "3 side side"], UInt8[Tensor, "side side"]]:
-    """A normalised crop and its mask. What lies outside the picture has its mean colour and is ignored."""
+    """A normalized crop and its mask. What lies outside the image has its mean color and is ignored."""
     low, high = rules.scale
     size = size_for_long(example.size, rules.long, low + (high - low) * cut.scale)
     image, mask = scaled(load_image(example), size), resized_mask(torch.from_numpy(example.numbers()), size)
     factor = torch.tensor([1 + rules.contrast * (2 * cut.contrast - 1)])
-    image = normalised(colour.contrast(image[None], factor)[0], mean, std)
+    image = normalized(color.contrast(image[None], factor)[0], mean, std)
     missing = [max(0, rules.side - have) for have in size]
     image = pad(image, (0, missing[1], 0, missing[0]))
     mask = pad(mask, (0, missing[1], 0, missing[0]), value=IGNORED)
@@ -146,7 +146,7 @@ def resized_mask(mask: UInt8[Tensor, "h w"], size: tuple[int, int]) -> UInt8[Ten
     return interpolate(mask[None, None], size=size, mode="nearest-exact")[0, 0]
 
 
-def normalised(image: Float[Tensor, "*n 3 h w"], mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalized(image: Float[Tensor, "*n 3 h w"], mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Channels with the mean and deviation that the backbone was pretrained with taken out."""
     offset, scale = (torch.tensor(values, device=image.device)[:, None, None] for values in (mean, std))
     return (image - offset) / scale

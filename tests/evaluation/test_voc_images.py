@@ -9,7 +9,7 @@ from torch import Tensor
 
 from iecl.data.voc import open_boxes, open_masks
 from iecl.evaluation.voc.fitting import SCHEDULES, rate_share, slots_of_step
-from iecl.evaluation.voc.pictures import CropRules, Cut, boxed, crop, draws, moved_back, resized_mask
+from iecl.evaluation.voc.images import CropRules, Cut, boxed, crop, draws, moved_back, resized_mask
 from iecl.schedule import Clock
 from made_voc import MadeVoc
 
@@ -18,7 +18,7 @@ UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 
 def made(tmp_path: Path) -> MadeVoc:
-    """One red rectangle in a picture of 60×40, away from the middle."""
+    """One red rectangle in an image of 60×40, away from the middle."""
     voc = MadeVoc(tmp_path)
     voc.add("p0", [("aeroplane", (5, 9, 24, 32)), ("bird", (51, 31, 56, 38))], size=(60, 40), difficult=[1])
     voc.lists("one", ["p0"])
@@ -67,14 +67,14 @@ def test_a_mask_stays_on_its_rectangle(tmp_path: Path, mirror: bool, scale: tupl
     image, mask = crop(example, Cut(0.0, place, place, 0.5, 0.0), rules, *UNIT)
     assert image.shape == (3, 48, 48)
     assert mask.shape == (48, 48)
-    red, labelled = is_red(image), mask == 1
+    red, labeled = is_red(image), mask == 1
     assert red.any()
-    # Where it is red it is labelled. At the border of the rectangle colours are mixed, which the label is not.
-    assert labelled[red].all()
-    torch.testing.assert_close(edges(red), edges(labelled), atol=2.1, rtol=0)
+    # Where it is red it is labeled. At the border of the rectangle colors are mixed, which the label is not.
+    assert labeled[red].all()
+    torch.testing.assert_close(edges(red), edges(labeled), atol=2.1, rtol=0)
 
 
-def test_what_lies_outside_the_picture_is_ignored_and_of_the_mean_colour(tmp_path: Path) -> None:
+def test_what_lies_outside_the_image_is_ignored_and_of_the_mean_color(tmp_path: Path) -> None:
     (example,) = open_masks(made(tmp_path).devkit, "one").examples
     rules = CropRules(side=64, long=0, scale=(1.0, 1.0), contrast=0.0, mirror=False)
     image, mask = crop(example, Cut(0, 0.9, 0.9, 0.5, 1), rules, (0.4, 0.4, 0.4), (0.2, 0.2, 0.2))
@@ -92,7 +92,7 @@ def test_contrast_goes_from_less_to_more(tmp_path: Path) -> None:
     assert spreads[2] == pytest.approx(1.4 * spreads[1], rel=0.1)  # some values reach the end of the scale
 
 
-def test_pictures_are_first_brought_to_their_longer_side(tmp_path: Path) -> None:
+def test_images_are_first_brought_to_their_longer_side(tmp_path: Path) -> None:
     (example,) = open_masks(made(tmp_path).devkit, "one").examples
     rules = CropRules(side=40, long=30, scale=(1.0, 1.0), contrast=0.0, mirror=False)
     _, mask = crop(example, Cut(0, 0, 0, 0.5, 1), rules, *UNIT)
@@ -109,8 +109,8 @@ def test_a_resized_mask_has_the_numbers_at_the_middles_of_its_pixels() -> None:
 # --- order and rate
 
 
-def test_an_epoch_holds_every_picture_and_every_batch_is_full() -> None:
-    steps = [slots_of_step(step, pictures=5, batch=2, seed=3) for step in range(6)]
+def test_an_epoch_holds_every_image_and_every_batch_is_full() -> None:
+    steps = [slots_of_step(step, images=5, batch=2, seed=3) for step in range(6)]
     assert all(len(slots) == 2 for slots in steps)
     for epoch in (0, 1):
         slots = [slot for step in steps[3 * epoch : 3 * epoch + 3] for slot in step]
@@ -122,8 +122,8 @@ def test_an_epoch_holds_every_picture_and_every_batch_is_full() -> None:
     assert [slot.row for step in steps[:3] for slot in step] != [slot.row for step in steps[3:] for slot in step]
 
 
-def test_one_picture_makes_a_batch_of_several_crops() -> None:
-    assert [slot.row for slot in slots_of_step(0, pictures=1, batch=3, seed=0)] == [0, 0, 0]
+def test_one_image_makes_a_batch_of_several_crops() -> None:
+    assert [slot.row for slot in slots_of_step(0, images=1, batch=3, seed=0)] == [0, 0, 0]
     assert draws(0, 0, 0, 2) != draws(0, 0, 1, 2) != draws(0, 1, 0, 2)
     assert draws(0, 0, 0, 2) == draws(0, 0, 0, 2)
 
