@@ -38,7 +38,7 @@ def make(seed: int) -> tuple[CertifiedSAIB, Tensor, Stream | None]:
     block = CertifiedSAIB(
         image_size=side,
         patch=patch,
-        units=2 + int(units * 12),
+        hidden_dim=2 + int(units * 12),
         cascade=1 + int(depth * 3),
         budget=5 * budget,
         budget_kind="rms" if kind < 0.5 else "pixel",

@@ -22,7 +22,7 @@ SIDE, IMAGES, REPEATS, PROBES, STEPS = 224, 4, 7, 2, 4
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    block, encoder = CertifiedSAIB(image_size=SIDE, patch=16), resnet50().eval()
+    block, encoder = CertifiedSAIB(image_size=SIDE, patch_size=16), resnet50().eval()
     x = 5 * torch.nn.functional.avg_pool2d(torch.randn(IMAGES, 3, SIDE + 4, SIDE + 4), 5, 1)
     block(x)
     block.eval()

@@ -43,7 +43,7 @@ def by_strength(features: Features) -> dict[str, dict[str, float]]:
     rest, part = (features.rows(rows) for rows in (order[: len(order) // 5], order[len(order) // 5 :]))
     made = {}
     for strength in STRENGTHS:
-        results = few_shot(part, rest, FewShotSettings(strength=strength, tries=3))
+        results = few_shot(part, rest, FewShotSettings(inverse_penalty=strength, trials=3))
         made[f"{strength:g}"] = {result.budget.name: round(mean(result.top1), 4) for result in results}
     return made
 

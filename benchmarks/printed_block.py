@@ -19,7 +19,7 @@ STARTS = ("as built", "Kaiming")
 
 def make(seed: int, batch: int, skips: tuple[str, ...], start: str) -> SAIB:
     torch.manual_seed(seed)
-    block = SAIB(image_size=8, batch=batch, patch=4, skips=skips)
+    block = SAIB(image_size=8, batch=batch, patch_size=4, skips=skips)
     for part in block.modules():
         if start == "Kaiming" and isinstance(part, torch.nn.Conv2d):
             torch.nn.init.kaiming_normal_(part.weight)

@@ -40,15 +40,15 @@ BACKBONES = {
 SMALL_DETECTOR: dict[str, Any] = {
     "anchors": (16, 32, 64, 128, 256),
     "channels": 64,
-    "hidden": 256,
+    "hidden_dim": 256,
     "rois": 64,
     "proposals": 100,
-    "longest": 256,
-    "short_sides": (128,),
-    "test_side": 128,
-    "workers": 0,
+    "max_size": 256,
+    "min_sizes": (128,),
+    "test_min_size": 128,
+    "num_workers": 0,
 }
-SMALL_SEGMENTER: dict[str, Any] = {"long_side": 160, "crop": 128, "workers": 0}
+SMALL_SEGMENTER: dict[str, Any] = {"long_side": 160, "crop": 128, "num_workers": 0}
 ARMS: dict[str, dict[str, Evaluation]] = {
     "overfit": {
         "detection": Detection(
@@ -56,12 +56,12 @@ ARMS: dict[str, dict[str, Evaluation]] = {
                 **SMALL_DETECTOR,
                 train="few",
                 test="few",
-                mirror=False,
+                hflip=False,
                 epochs=150,
-                batch=4,
-                rate=0.02,
+                batch_size=4,
+                lr=0.02,
                 schedule="cosine",
-                warmup=50,
+                warmup_steps=50,
             )
         ),
         "segmentation": Segmentation(
@@ -74,18 +74,18 @@ ARMS: dict[str, dict[str, Evaluation]] = {
                 test="few",
                 contrast=0.0,
                 epochs=200,
-                batch=8,
-                rate=1e-3,
+                batch_size=8,
+                lr=1e-3,
                 schedule="cosine",
             )
         ),
     },
     "small": {
         "detection": Detection(
-            DetectionSettings(**SMALL_DETECTOR, epochs=4, batch=4, rate=0.02, schedule="cosine", warmup=50)
+            DetectionSettings(**SMALL_DETECTOR, epochs=4, batch_size=4, lr=0.02, schedule="cosine", warmup_steps=50)
         ),
         "segmentation": Segmentation(
-            SegmentationSettings(**SMALL_SEGMENTER, epochs=4, batch=8, rate=1e-3, schedule="cosine", mirror=True)
+            SegmentationSettings(**SMALL_SEGMENTER, epochs=4, batch_size=8, lr=1e-3, schedule="cosine", hflip=True)
         ),
     },
 }

@@ -32,7 +32,7 @@ class MadeRun:
             {
                 "method": {"name": method, "hidden_dim": 8, "out_dim": 4, "queue_size": 8},
                 "data": {"name": data, "image_size": 16, "decode_size": 16, "mean": MEAN, "std": STD, "num_workers": 0},
-                "views": {"policy": "simclr-small"},
+                "augmentation": {"policy": "simclr-small"},
                 "backbone": {"name": backbone},
                 "saib": {"form": "none"},
                 "objective": {"encoder": encoder},

@@ -25,7 +25,7 @@ def history(run: Path) -> list[dict[str, object]]:
 
 
 def rates(run: Path) -> dict[int, float]:
-    return {row["step"]: row["rate"] for row in RunDirectory(run).read_metrics() if "rate" in row}
+    return {row["step"]: row["lr"] for row in RunDirectory(run).read_metrics() if "lr" in row}
 
 
 @pytest.fixture

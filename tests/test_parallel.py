@@ -20,9 +20,9 @@ from iecl.views.making import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 CASES = {
-    "in-batch": {"queue": 0, "symmetric": False},
-    "symmetric": {"queue": 0, "symmetric": True},
-    "queue": {"queue": 16, "symmetric": True},
+    "in-batch": {"queue_size": 0, "symmetric": False},
+    "symmetric": {"queue_size": 0, "symmetric": True},
+    "queue_size": {"queue_size": 16, "symmetric": True},
 }
 
 
@@ -33,8 +33,8 @@ def method(choices: dict[str, object]) -> IECL:
         if isinstance(part, nn.BatchNorm2d):
             parent, _, leaf = name.rpartition(".")
             setattr(backbone.get_submodule(parent), leaf, nn.GroupNorm(4, part.num_features))
-    host = MoCoV2(backbone, MoCoV2Settings(hidden=16, out=8, norm=False, **choices))
-    block = CertifiedSAIB(image_size=16, units=4)
+    host = MoCoV2(backbone, MoCoV2Settings(hidden_dim=16, out_dim=8, norm=False, **choices))
+    block = CertifiedSAIB(image_size=16, hidden_dim=4)
     settings = ObjectiveSettings(
         entropy="coding-rate", entropy_on="both", kl="gaussian-diag", kl_gradient="both", encoder="spectral-norm"
     )

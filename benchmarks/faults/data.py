@@ -152,7 +152,7 @@ def tampered_metadata() -> Outcome:
 
 def unreadable_majority() -> Outcome:
     """A folder of which nine tenths cannot be read: decoded at the start, or in each epoch, with workers or without."""
-    ways = [{"resident_megabytes": 4096, "workers": 0}, *({"resident_megabytes": 0, "workers": n} for n in (0, 2))]
+    ways = [{"cache_megabytes": 4096, "num_workers": 0}, *({"cache_megabytes": 0, "num_workers": n} for n in (0, 2))]
 
     def one(number: int, scratch: Path) -> bool:
         data = _images(scratch)
@@ -174,8 +174,8 @@ def vanishing_folder(times: int = 6) -> Outcome:
 
     def one(number: int, scratch: Path) -> bool:
         data, bad = _images(scratch), list[str]()
-        settings = DataSettings(name=str(data), resident_megabytes=0, workers=2 * (number % 2), image_size=SIDE)
-        loader = Loader(open_source(settings), batch=4, seed=number, workers=settings.workers, on_bad=_noting(bad))
+        settings = DataSettings(name=str(data), cache_megabytes=0, num_workers=2 * (number % 2), image_size=SIDE)
+        loader = Loader(open_source(settings), batch=4, seed=number, workers=settings.num_workers, on_bad=_noting(bad))
         batches = loader.epoch(0)
         next(batches)
         data.rename(scratch / "away")
@@ -223,7 +223,7 @@ def _noting(bad: list[str]) -> Callable[[str, str], None]:
 
 
 def _settings(path: Path) -> DataSettings:
-    return DataSettings(name=str(path), workers=0)
+    return DataSettings(name=str(path), num_workers=0)
 
 
 def _images(scratch: Path) -> Path:

@@ -80,7 +80,7 @@ def curves(parent: RunDirectory, new: Plan) -> str:
     per_epoch, now = state["steps"] // old.training.epochs, int(state["step"])
     end = per_epoch * new.training.epochs
     moments = sorted({*(end * number // (POINTS - 1) for number in range(POINTS)), now})
-    names = ["rate", *(name for name, _ in _ramps(new))]
+    names = ["lr", *(name for name, _ in _ramps(new))]
     head = ["step", "epoch", *(f"{name}, {which}" for name in names for which in ("old", "new"))]
     rows = []
     for step in moments:

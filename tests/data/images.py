@@ -34,5 +34,5 @@ def smooth(height: int, width: int) -> np.ndarray:
 
 def open_tiny(settings: DataSettings, split: str) -> ArraySource:
     """A named dataset of two black images."""
-    images = torch.zeros(2, 3, settings.canvas, settings.canvas, dtype=torch.uint8)
+    images = torch.zeros(2, 3, settings.decode_size, settings.decode_size, dtype=torch.uint8)
     return ArraySource(f"{settings.name} {split}", images)

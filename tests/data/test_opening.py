@@ -19,7 +19,7 @@ from iecl.registry import Entry
 
 
 def settings_for(folder: Path, **values: object) -> DataSettings:
-    return DataSettings(name=str(folder), workers=0, **values)  # type: ignore[arg-type]
+    return DataSettings(name=str(folder), num_workers=0, **values)  # type: ignore[arg-type]
 
 
 def names(source: Source) -> list[str]:
@@ -105,12 +105,12 @@ def test_labels_can_be_switched_off(animals: Path) -> None:
 # 30 images of 3 x 260 x 260 bytes are 5.8 times 2^20.
 @pytest.mark.parametrize(("megabytes", "kind"), [(6, ArraySource), (5, FolderSource), (0, FolderSource)])
 def test_images_are_kept_in_memory_up_to_the_size_allowed(animals: Path, megabytes: int, kind: type) -> None:
-    settings = settings_for(animals, canvas=260, image_size=128, resident_megabytes=megabytes)
+    settings = settings_for(animals, decode_size=260, image_size=128, cache_megabytes=megabytes)
     assert type(open_source(settings)) is kind
 
 
 def test_both_kinds_give_the_same_images(animals: Path) -> None:
-    kept, decoded = (open_source(settings_for(animals, resident_megabytes=size)) for size in (100, 0))
+    kept, decoded = (open_source(settings_for(animals, cache_megabytes=size)) for size in (100, 0))
     for one, other in zip(in_order(kept, 7), in_order(decoded, 7), strict=True):
         assert all(bool((vars(one)[name] == vars(other)[name]).all()) for name in vars(one))
 
@@ -171,7 +171,7 @@ DATA = os.environ.get("IECL_TEST_DATA", "")
 def test_real_folders_open_with_the_sizes_and_counts_they_are_known_for(
     folder: str, image_size: int, classes: int, train: int | None, test: int | None
 ) -> None:
-    settings = resolve_data(settings_for(Path(DATA) / folder, resident_megabytes=0))
+    settings = resolve_data(settings_for(Path(DATA) / folder, cache_megabytes=0))
     source = open_source(settings)
     assert settings.image_size == image_size
     assert len(source.classes) == classes

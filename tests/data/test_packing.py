@@ -31,7 +31,7 @@ SETS = ("data.num_workers=0",)
 
 
 def settings_for(path: Path, **values: object) -> DataSettings:
-    return DataSettings(name=str(path), workers=0, **values)  # type: ignore[arg-type]
+    return DataSettings(name=str(path), num_workers=0, **values)  # type: ignore[arg-type]
 
 
 def ignore(path: str, reason: str) -> None:
@@ -81,7 +81,7 @@ def test_a_packed_file_gives_what_its_folder_gives(
     made = iecl.pack(folder, tmp_path / "file", sets=SETS)
     assert made["parts"] == ({"train": 4, "test": 2} if kind == "halves" else {"all": 28})
     before, after = (resolve_data(settings_for(path)) for path in (folder, tmp_path / "file"))
-    assert (before.image_size, before.canvas, before.labels) == (after.image_size, after.canvas, after.labels)
+    assert (before.image_size, before.decode_size, before.labels) == (after.image_size, after.decode_size, after.labels)
     assert has_test(str(folder)) == has_test(str(tmp_path / "file"))
     shown = [everything(open_source(settings, split, ignore)) for settings in (before, after)]
     assert shown[0] == shown[1]
@@ -164,7 +164,7 @@ def test_the_side_is_as_asked_or_as_pretraining_would_choose(
 ) -> None:
     made = iecl.pack(animals, tmp_path / "file", side=side, sets=SETS)
     settings = resolve_data(settings_for(tmp_path / "file"))
-    assert (made["side"], settings.canvas, settings.image_size) == (side or 32, side or 32, image_size)
+    assert (made["side"], settings.decode_size, settings.image_size) == (side or 32, side or 32, image_size)
     assert open_source(settings, on_bad=ignore).read(np.array([0])).images.shape == (1, 3, side or 32, side or 32)
 
 
@@ -182,8 +182,8 @@ def test_labels_can_be_left_out_when_packing_or_afterwards(animals: Path, packed
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        ({"canvas": 48}, "holds images of 32 px (data.decode_size = 48); leave it out, or pack the images again"),
-        ({"canvas": 32}, ""),
+        ({"decode_size": 48}, "holds images of 32 px (data.decode_size = 48); leave it out, or pack the images again"),
+        ({"decode_size": 32}, ""),
         ({"image_size": 64}, ""),  # the originals are no larger either
     ],
 )
@@ -191,7 +191,7 @@ def test_what_was_decided_when_packing_cannot_be_asked_for_differently(
     packed: Path, values: dict[str, object], what: str
 ) -> None:
     if not what:
-        assert resolve_data(settings_for(packed, **values)).canvas == 32
+        assert resolve_data(settings_for(packed, **values)).decode_size == 32
         return
     with pytest.raises(UserError) as caught:
         resolve_data(settings_for(packed, **values))

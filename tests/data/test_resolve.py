@@ -39,7 +39,7 @@ def folder_of(root: Path, *shapes: tuple[int, int]) -> DataSettings:
 )
 def test_sizes_follow_the_short_side_of_the_images(tmp_path: Path, short: int, image_size: int, canvas: int) -> None:
     resolved = resolve_data(folder_of(tmp_path, (short, short + 50)))
-    assert (resolved.image_size, resolved.canvas) == (image_size, canvas)
+    assert (resolved.image_size, resolved.decode_size) == (image_size, canvas)
 
 
 def test_the_median_decides_and_unreadable_images_do_not_count(tmp_path: Path) -> None:
@@ -53,17 +53,17 @@ def test_values_that_were_given_stay(tmp_path: Path) -> None:
     given = replace(
         folder_of(tmp_path, (64, 64)),
         image_size=48,
-        canvas=50,
+        decode_size=50,
         labels="none",
         mean=(0.1, 0.2, 0.3),
         std=(0.4, 0.5, 0.6),
-        workers=3,
+        num_workers=3,
     )
     assert resolve_data(given) == given
 
 
 def test_a_canvas_follows_an_image_size_that_was_given(tmp_path: Path) -> None:
-    assert resolve_data(replace(folder_of(tmp_path, (64, 64)), image_size=16)).canvas == 32
+    assert resolve_data(replace(folder_of(tmp_path, (64, 64)), image_size=16)).decode_size == 32
 
 
 def test_nothing_is_left_open_and_resolving_twice_changes_nothing(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_nothing_is_left_open_and_resolving_twice_changes_nothing(tmp_path: Path
     once = resolve_data(DataSettings(name=str(tmp_path)))
     assert once.labels == "folders"
     assert (once.mean, once.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    assert once.workers >= 1
+    assert once.num_workers >= 1
     assert resolve_data(once) == once
 
 
@@ -95,14 +95,14 @@ def test_a_folder_s_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_named_dataset_brings_its_size_and_constants() -> None:
     resolved = resolve_data(DataSettings(name="cifar10"))
-    assert (resolved.name, resolved.image_size, resolved.canvas) == ("cifar10", 32, 32)
+    assert (resolved.name, resolved.image_size, resolved.decode_size) == ("cifar10", 32, 32)
     assert resolved.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=1e-3)
     assert (resolved.mean, resolved.std) == (FACTS["cifar10"].mean, FACTS["cifar10"].std)
 
 
 def test_every_named_dataset_can_be_resolved_without_its_files() -> None:
     resolved = {name: resolve_data(DataSettings(name=name)) for name in DATASETS}
-    sizes = {name: (settings.image_size, settings.canvas) for name, settings in resolved.items()}
+    sizes = {name: (settings.image_size, settings.decode_size) for name, settings in resolved.items()}
     assert sizes == {name: (FACTS[name].image_size, FACTS[name].canvas) for name in DATASETS}
 
 
@@ -155,7 +155,7 @@ def test_there_are_as_many_workers_as_cores_but_at_most_eight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, workers: int
 ) -> None:
     monkeypatch.setattr(resolve, "usable_cores", lambda: cores)
-    assert resolve_data(folder_of(tmp_path, (8, 8))).workers == workers
+    assert resolve_data(folder_of(tmp_path, (8, 8))).num_workers == workers
 
 
 @pytest.mark.parametrize("module", ["listing", "labels", "decode", "resolve"])

@@ -17,7 +17,7 @@ from iecl.errors import UserError
 
 
 def settings_for(images: str) -> DataSettings:
-    return DataSettings(name=images, workers=0, labels="none", image_size=16, canvas=16)
+    return DataSettings(name=images, num_workers=0, labels="none", image_size=16, decode_size=16)
 
 
 def work(rank: int, root: str) -> None:

@@ -48,7 +48,9 @@ def test_a_source_without_a_listener_tells_the_log_of_few_files(
 @pytest.mark.parametrize(("bad", "share"), [(2, 0.5), (3, 0.5), (4, 0.5), (6, 0.99), (0, 0.0), (1, 0.0), (5, 1.0)])
 def test_more_bad_files_than_allowed_are_refused_and_no_fewer(tmp_path: Path, bad: int, share: float) -> None:
     save_numbered(tmp_path / "data", 6, bad=tuple(range(1, 1 + bad)) if bad < 6 else (1, 2, 3, 4, 5))
-    settings = DataSettings(name=str(tmp_path / "data"), workers=0, max_unreadable=share, canvas=8, image_size=8)
+    settings = DataSettings(
+        name=str(tmp_path / "data"), num_workers=0, max_unreadable=share, decode_size=8, image_size=8
+    )
     told: list[tuple[str, str]] = []
     if min(bad, 5) <= share * 6:
         assert len(open_source(settings, on_bad=lambda *report: told.append(report))) == 6 - min(bad, 5)

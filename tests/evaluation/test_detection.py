@@ -22,17 +22,17 @@ from made_voc import Breaking, MadeVoc, bench, loaded, made_voc
 
 TINY: dict[str, Any] = {
     "epochs": 2,
-    "batch": 2,
-    "rate": 0.01,
-    "warmup": 0,
-    "short_sides": (32, 40),
-    "test_side": 40,
+    "batch_size": 2,
+    "lr": 0.01,
+    "warmup_steps": 0,
+    "min_sizes": (32, 40),
+    "test_min_size": 40,
     "anchors": (6, 12, 18, 24, 36),
     "channels": 8,
-    "hidden": 16,
+    "hidden_dim": 16,
     "rois": 16,
     "proposals": 20,
-    "workers": 0,
+    "num_workers": 0,
 }
 
 
@@ -118,7 +118,7 @@ def test_a_training_that_was_broken_off_ends_as_if_nothing_had_happened(
     assert numbers(going_on) == numbers(measure(voc))
 
 
-@pytest.mark.parametrize("options", [{"rate": 0.02}, {"train": "val"}])
+@pytest.mark.parametrize("options", [{"lr": 0.02}, {"train": "val"}])
 def test_other_settings_or_data_start_anew(voc: MadeVoc, tmp_path: Path, options: dict[str, Any]) -> None:
     first = measure(voc, tmp_path / "work")
     assert numbers(measure(voc, tmp_path / "work", **options)) == numbers(measure(voc, **options))
@@ -212,7 +212,7 @@ def test_a_rate_that_is_too_high_is_told_and_not_measured(voc: MadeVoc) -> None:
     [
         ({"neck": "c5"}, "detection.neck is 'c5'"),
         ({"anchors": [32, 64]}, "neck fpn needs 5 anchors, one for each level, not 2"),
-        ({"short_sides": []}, "anchors and short_sides must name at least one size"),
+        ({"min_sizes": []}, "anchors and short_sides must name at least one size"),
         ({"batch_norm": "sync"}, "detection.batch_norm is 'sync'"),
         ({"schedule": "linear"}, "detection.schedule is 'linear'"),
     ],

@@ -18,7 +18,7 @@ from iecl.evaluation.splits import fingerprint
 from made_features import clouds
 from made_runs import MadeRun
 
-ONE_BUDGET = FewShotSettings(shares=(), shots=(5,), tries=2)
+ONE_BUDGET = FewShotSettings(label_fractions=(), shots=(5,), trials=2)
 
 
 def test_answers_are_those_of_scikit_learn_on_the_published_rows() -> None:
@@ -37,7 +37,7 @@ def test_answers_are_those_of_scikit_learn_on_the_published_rows() -> None:
 
 def test_more_labels_give_better_answers() -> None:
     train, test = clouds(1000, seed=3, spread=1.5), clouds(500, seed=4, spread=1.5)
-    results = few_shot(train, test, FewShotSettings(shares=(0.01, 0.5), shots=(1, 10), tries=3))
+    results = few_shot(train, test, FewShotSettings(label_fractions=(0.01, 0.5), shots=(1, 10), trials=3))
     means = {result.budget.name: sum(result.top1) / 3 for result in results}
     assert list(means) == ["1pct", "50pct", "1shot", "10shot"]
     assert means["1shot"] < means["10shot"] < means["50pct"]
@@ -49,7 +49,7 @@ def test_the_deviation_is_that_of_a_sample_of_tries() -> None:
     (result,) = few_shot(train, test, ONE_BUDGET)
     first, second = result.top1
     assert result.deviation == pytest.approx(abs(first - second) / math.sqrt(2))
-    (alone,) = few_shot(train, test, FewShotSettings(shares=(), shots=(5,), tries=1))
+    (alone,) = few_shot(train, test, FewShotSettings(label_fractions=(), shots=(5,), trials=1))
     assert (alone.top1, alone.deviation) == ((first,), 0.0)
 
 
@@ -66,7 +66,7 @@ def test_labels_of_test_images_and_of_other_images_are_not_used() -> None:
 
 def test_one_image_of_each_class_is_enough() -> None:
     train = Features(torch.eye(3), torch.arange(3), torch.arange(3))
-    results = few_shot(train, train, FewShotSettings(tries=1))
+    results = few_shot(train, train, FewShotSettings(trials=1))
     assert [result.top1 for result in results] == [(1.0,)] * 5
     assert [result.misfits for result in results] == [3, 3, 0, 3, 3]  # less than one, fewer than five and ten
 
@@ -93,12 +93,12 @@ def test_features_that_are_not_finite_are_refused() -> None:
 
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(ValueError, match="shares and shots are both empty"):
-        FewShotSettings(shares=(), shots=())
+        FewShotSettings(label_fractions=(), shots=())
 
 
 def test_the_result_publishes_its_splits_by_name(made_run: MadeRun, images: Path) -> None:
     bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
-    evaluation = FewShot(FewShotSettings(shares=(0.1,), shots=(2,), tries=2))
+    evaluation = FewShot(FewShotSettings(label_fractions=(0.1,), shots=(2,), trials=2))
     scores = evaluation.measure(bench)
     assert evaluation.summary == "fewshot/1 logistic C=10 standardized 2 tries"
     assert list(scores.values) == ["top1_10pct", "top1_2shot"]

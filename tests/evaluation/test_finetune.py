@@ -19,7 +19,7 @@ from iecl.evaluation.model import load_model
 from iecl.runs.checkpoint import load_checkpoint, write_checkpoint
 from made_runs import MadeRun
 
-SHORT = FineTuneSettings(epochs=3, batch=8, rate=0.1, backbone_rate=0.02)
+SHORT = FineTuneSettings(epochs=3, batch_size=8, lr=0.1, backbone_lr=0.02)
 
 
 def bench_of(run: MadeRun, data: Path | None = None, work: Path | None = None) -> Bench:
@@ -62,7 +62,7 @@ def test_every_weight_moves_and_batch_norm_learns_its_statistics(made_run: MadeR
 
 def test_a_backbone_with_rate_0_keeps_its_weights(made_run: MadeRun) -> None:
     bench = bench_of(made_run)
-    course = tuned(bench, replace(SHORT, backbone_rate=0.0))
+    course = tuned(bench, replace(SHORT, backbone_lr=0.0))
     start = dict(bench.model.backbone.named_parameters())
     assert all(torch.equal(weight, start[name]) for name, weight in course.network.backbone.named_parameters())
     assert course.network.head.weight.abs().sum() > 0
@@ -133,7 +133,7 @@ def test_other_settings_weights_or_images_start_anew(made_run: MadeRun, images: 
         return course.epoch
 
     assert start(made_run, SHORT) == 1
-    assert start(made_run, replace(SHORT, rate=0.2)) == 0
+    assert start(made_run, replace(SHORT, lr=0.2)) == 0
     (images / "blue" / "0.png").rename(images / "blue" / "zero.png")
     assert start(made_run, SHORT) == 0
     (images / "blue" / "zero.png").rename(images / "blue" / "0.png")
@@ -144,8 +144,8 @@ def test_other_settings_weights_or_images_start_anew(made_run: MadeRun, images: 
 
 def test_a_share_of_the_labels_is_that_of_few_shot(made_run: MadeRun) -> None:
     bench = bench_of(made_run)
-    scores = FineTune(replace(SHORT, epochs=1, share=0.4)).measure(bench)
-    same_draw = FewShot(FewShotSettings(shares=(0.4,), shots=(), tries=1)).measure(bench)
+    scores = FineTune(replace(SHORT, epochs=1, label_fraction=0.4)).measure(bench)
+    same_draw = FewShot(FewShotSettings(label_fractions=(0.4,), shots=(), trials=1)).measure(bench)
     assert scores.lists["40pct"] == same_draw.lists["40pct"]
     assert scores.details["splits"] == same_draw.details["splits"]
     assert scores.counts["n_train"] == 9  # three of eight of each class
@@ -153,7 +153,7 @@ def test_a_share_of_the_labels_is_that_of_few_shot(made_run: MadeRun) -> None:
 
 @pytest.mark.parametrize(("batch", "used"), [(256, 12), (16, 12), (11, 8), (10, 8), (2, 2)])
 def test_batches_have_about_one_size_and_few_images_are_lost(made_run: MadeRun, batch: int, used: int) -> None:
-    lesson = Lesson.of(bench_of(made_run), replace(SHORT, batch=batch))
+    lesson = Lesson.of(bench_of(made_run), replace(SHORT, batch_size=batch))
     assert lesson.loader.batch == used
     assert 24 - lesson.loader.steps * used < lesson.loader.steps
 
@@ -168,7 +168,7 @@ def test_a_broken_file_is_named_and_does_no_harm(made_run: MadeRun, images: Path
 
 def test_rates_that_are_too_high_are_told(made_run: MadeRun) -> None:
     with pytest.raises(TrainingError, match=r"diverged in epoch \d+ \(finetune.rate, finetune.backbone_rate\); lower"):
-        tuned(bench_of(made_run), replace(SHORT, rate=1e20, backbone_rate=1e20))
+        tuned(bench_of(made_run), replace(SHORT, lr=1e20, backbone_lr=1e20))
 
 
 def test_one_label_of_each_class_can_be_learnt_from(made_run: MadeRun, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_one_label_of_each_class_can_be_learnt_from(made_run: MadeRun, tmp_path:
                 pixels = np.full((16, 16, 3), 20 + number, np.uint8)
                 pixels[..., 2 - label] = 200
                 Image.fromarray(pixels).save(tmp_path / "few" / split / color / f"{number}.png")
-    scores = FineTune(replace(SHORT, epochs=10, share=0.01)).measure(bench_of(made_run, tmp_path / "few"))
+    scores = FineTune(replace(SHORT, epochs=10, label_fraction=0.01)).measure(bench_of(made_run, tmp_path / "few"))
     assert scores.counts == {"n_train": 2, "n_test": 6, "classes": 2}
     assert scores.values["top1"] >= 0.5
 

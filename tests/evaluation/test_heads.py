@@ -18,7 +18,7 @@ from made_features import clouds
 
 def test_weights_are_those_of_sgd_written_out() -> None:
     data = clouds(10, seed=1, spread=1.0, classes=3, width=4)
-    settings = LinearSettings(epochs=3, batch=4, momentum=0.8, seed=7)
+    settings = LinearSettings(epochs=3, batch_size=4, momentum=0.8, seed=7)
     heads = Heads.empty(2, 3, 4)
     train_heads(heads, lambda epoch: data, [Pace(0.01, 0.0), Pace(0.5, 0.1)], settings)
 
@@ -38,7 +38,7 @@ def test_weights_are_those_of_sgd_written_out() -> None:
 
 
 def test_a_head_learns_beside_others_what_it_learns_alone() -> None:
-    data, settings = clouds(200, seed=2, spread=2.0), LinearSettings(epochs=2, batch=64)
+    data, settings = clouds(200, seed=2, spread=2.0), LinearSettings(epochs=2, batch_size=64)
     paces = [Pace(0.001, 0.0), Pace(0.1, 1e-2), Pace(1.0, 1e-5)]
     together = Heads.empty(3, 5, 16)
     train_heads(together, lambda epoch: data, paces, settings)
@@ -50,7 +50,7 @@ def test_a_head_learns_beside_others_what_it_learns_alone() -> None:
 
 
 def test_heads_of_another_width_are_not_taken_over_from_a_checkpoint(tmp_path: Path) -> None:
-    data, settings = clouds(50, seed=6, spread=2.0), LinearSettings(epochs=2, batch=8)
+    data, settings = clouds(50, seed=6, spread=2.0), LinearSettings(epochs=2, batch_size=8)
     train_heads(Heads.empty(1, 5, 16), lambda epoch: data, [Pace(0.03, 1e-5)], settings, folder=tmp_path)
     with pytest.raises(UserError, match=r"weight is float32 \[1, 5, 16\], not float32 \[2, 5, 16\]"):
         train_heads(Heads.empty(2, 5, 16), lambda epoch: data, [Pace(0.03, 1e-5)] * 2, settings, folder=tmp_path)
@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_does_not() -> None:
     data = clouds(50, seed=6, spread=2.0)
     heads = [Heads.empty(1, 5, 16) for _ in range(3)]
     for head, seed in zip(heads, (1, 1, 2), strict=True):
-        train_heads(head, lambda epoch: data, [Pace(0.03, 1e-5)], LinearSettings(epochs=2, batch=8, seed=seed))
+        train_heads(head, lambda epoch: data, [Pace(0.03, 1e-5)], LinearSettings(epochs=2, batch_size=8, seed=seed))
     assert torch.equal(heads[0].weight, heads[1].weight)
     assert not torch.equal(heads[0].weight, heads[2].weight)
 
@@ -80,7 +80,7 @@ def test_a_head_that_diverged_is_never_right_and_never_chosen() -> None:
     data = clouds(30, seed=5, spread=1.0)
     large = Features(data.values * 1e20, data.labels, data.index)
     heads = Heads.empty(2, 5, 16)
-    train_heads(heads, lambda epoch: large, [Pace(1e30, 0.0), Pace(1e-40, 0.0)], LinearSettings(epochs=3, batch=8))
+    train_heads(heads, lambda epoch: large, [Pace(1e30, 0.0), Pace(1e-40, 0.0)], LinearSettings(epochs=3, batch_size=8))
     diverged, fine = heads.readings(large)
     assert (diverged.top1, diverged.top5, diverged.loss) == (0.0, 0.0, math.inf)
     assert fine.merit > diverged.merit

@@ -58,7 +58,7 @@ def test_features_of_each_epoch_are_what_is_learnt() -> None:
         asked.append(epoch)
         return Features(-train.values, train.labels, train.index)
 
-    settings = LinearSettings(epochs=20, batch=32)
+    settings = LinearSettings(epochs=20, batch_size=32)
     result = linear(train, test, settings, of_epoch=mirrored)
     assert asked == list(range(20))
     assert result.train_top1 == 1.0
@@ -116,8 +116,8 @@ def _loss(fit: Features, rest: Features, settings: LinearSettings) -> float:
     return cross_entropy(heads.scores(rest.values)[:, 0], rest.labels).item()
 
 
-QUICK = LinearSettings(mode="sweep", epochs=8, rates=(0.003, 0.03, 0.3), decays=(1e-5, 1e-2))
-PACES = [Pace(rate, decay) for rate in QUICK.rates for decay in QUICK.decays]
+QUICK = LinearSettings(mode="sweep", epochs=8, lrs=(0.003, 0.03, 0.3), weight_decays=(1e-5, 1e-2))
+PACES = [Pace(rate, decay) for rate in QUICK.lrs for decay in QUICK.weight_decays]
 
 
 def test_a_sweep_chooses_by_the_held_out_tenth_and_learns_from_all() -> None:
@@ -125,14 +125,14 @@ def test_a_sweep_chooses_by_the_held_out_tenth_and_learns_from_all() -> None:
     result = linear(train, test, QUICK)
     scaled = Scale.of(train.values).apply(train)
     fit, rest = (scaled.rows(rows) for rows in held_out(train.labels, train.index))
-    ways = [{"rate": pace.rate, "weight_decay": pace.decay} for pace in PACES]
-    alone = [linear(fit, rest, LinearSettings(epochs=8, batch=result.batch, **way)).top1 for way in ways]
+    ways = [{"lr": pace.rate, "weight_decay": pace.decay} for pace in PACES]
+    alone = [linear(fit, rest, LinearSettings(epochs=8, batch_size=result.batch, **way)).top1 for way in ways]
     assert list(result.held_out.values()) == pytest.approx(alone, abs=1e-9)
-    losses = [_loss(fit, rest, replace(QUICK, mode="cached", batch=result.batch, **way)) for way in ways]
+    losses = [_loss(fit, rest, replace(QUICK, mode="cached", batch_size=result.batch, **way)) for way in ways]
     assert result.pace == PACES[losses.index(min(losses))]
     assert max(alone) > min(alone)
-    chosen = {"rate": result.pace.rate, "weight_decay": result.pace.decay}
-    whole = LinearSettings(epochs=8, batch=result.batch, **chosen, normalize="standardize")
+    chosen = {"lr": result.pace.rate, "weight_decay": result.pace.decay}
+    whole = LinearSettings(epochs=8, batch_size=result.batch, **chosen, normalize="standardize")
     assert result.top1 == pytest.approx(linear(train, test, whole).top1, abs=0.0026)  # one image: rounding
     assert result.batch == 30  # twenty steps in an epoch of 600
 
@@ -197,7 +197,7 @@ def test_with_one_image_of_each_class_there_is_nothing_to_choose_by() -> None:
 def test_classes_of_only_one_side_do_no_harm() -> None:
     train, test = clouds(90, seed=34, spread=0.1, classes=4), clouds(60, seed=35, spread=0.1, classes=4)
     train, test = train.rows((train.labels != 3).nonzero()[:, 0]), test.rows((test.labels != 0).nonzero()[:, 0])
-    for settings in (LinearSettings(rate=0.3), LinearSettings(mode="sweep", epochs=50, reference=True)):
+    for settings in (LinearSettings(lr=0.3), LinearSettings(mode="sweep", epochs=50, reference=True)):
         result = linear(train, test, settings)
         assert result.top1 == (test.labels != 3).double().mean().item()  # class 3 was never seen
         assert result.optimum is None or result.optimum.reading.top1 == result.top1
@@ -205,12 +205,12 @@ def test_classes_of_only_one_side_do_no_harm() -> None:
 
 def test_what_a_sweep_found_is_in_the_result(made_run: MadeRun) -> None:
     bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
-    evaluation = Linear(LinearSettings(mode="sweep", epochs=5, rates=(0.01, 0.1), decays=(1e-5,), reference=True))
+    evaluation = Linear(LinearSettings(mode="sweep", epochs=5, lrs=(0.01, 0.1), weight_decays=(1e-5,), reference=True))
     scores = evaluation.measure(bench)
     assert evaluation.summary == "linear/1 sgd lr=swept wd=swept batch=512 epochs=5 sweep standardized"
     assert scores.values["top1"] == scores.details["optimum"]["top1"] == 1.0
     assert list(scores.details["sweep"]["held_out_top1"]) == ["0.01, 1e-05", "0.1, 1e-05"]
-    assert scores.details["sweep"]["rate"] in (0.01, 0.1)
+    assert scores.details["sweep"]["lr"] in (0.01, 0.1)
     assert scores.details["sweep"]["batch"] == 2  # 24 images
 
 
@@ -262,8 +262,8 @@ def test_kept_crops_are_those_of_the_literal_probe_taken_in_turn(
     made_run: MadeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
-    literal = Linear(LinearSettings(mode="literal", epochs=2, rate=1e-4)).measure(bench)
-    kept = Linear(LinearSettings(crops=2, epochs=2, rate=1e-4)).measure(bench)
+    literal = Linear(LinearSettings(mode="literal", epochs=2, lr=1e-4)).measure(bench)
+    kept = Linear(LinearSettings(crops=2, epochs=2, lr=1e-4)).measure(bench)
     assert kept.details == literal.details  # the accuracy on the crops of the last epoch
     assert kept.values == literal.values
     asked: list[int] = []

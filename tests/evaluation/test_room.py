@@ -45,7 +45,7 @@ def test_a_detector_asks_for_room_before_its_first_step(
     neck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "free_memory", lambda device: 1024)
-    evaluation = Detection(DetectionSettings(neck=neck, batch=16))
+    evaluation = Detection(DetectionSettings(neck=neck, batch_size=16))
     with pytest.raises(UserError, match=r"16 images of 800×1066 through resnet18 need more than \d+ GB"):
         evaluation.measure(bench("resnet18", made_voc(tmp_path).root))
 

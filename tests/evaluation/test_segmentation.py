@@ -13,7 +13,7 @@ from iecl.runs.weights import fingerprint
 from iecl.settings import build
 from made_voc import Breaking, MadeVoc, bench, loaded, made_voc
 
-TINY: dict[str, Any] = {"epochs": 2, "batch": 2, "rate": 3e-3, "crop": 32, "long_side": 32, "workers": 0}
+TINY: dict[str, Any] = {"epochs": 2, "batch_size": 2, "lr": 3e-3, "crop": 32, "long_side": 32, "num_workers": 0}
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_masks_without_a_class_are_refused(voc: MadeVoc) -> None:
     [
         ({"output_stride": 12}, "output_stride is 12, it must be 8, 16 or 32"),
         ({"scale": [2.0, 0.5]}, r"scale is \[2.0, 0.5\], it must be two factors, the smaller one first"),
-        ({"batch": 1}, "segmentation.batch is 1, it must be at least 2"),
+        ({"batch_size": 1}, "segmentation.batch is 1, it must be at least 2"),
         ({"crop": 8}, "segmentation.crop is 8, it must be at least 16"),
     ],
 )

@@ -14,28 +14,28 @@ from made_voc import bench
 DATA = os.environ.get("IECL_TEST_DATA", "")
 needs_voc = pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the datasets")
 # As in benchmarks/voc.py: small images, a small detector, and rates that suit a network nobody trained.
-COMMON: dict[str, Any] = {"train": "few", "test": "few", "schedule": "cosine", "workers": 0}
+COMMON: dict[str, Any] = {"train": "few", "test": "few", "schedule": "cosine", "num_workers": 0}
 DETECTION = Detection(
     DetectionSettings(
         **COMMON,
-        batch=4,
+        batch_size=4,
         epochs=150,
-        rate=0.02,
-        warmup=50,
-        mirror=False,
-        short_sides=(128,),
-        test_side=128,
-        longest=256,
+        lr=0.02,
+        warmup_steps=50,
+        hflip=False,
+        min_sizes=(128,),
+        test_min_size=128,
+        max_size=256,
         anchors=(16, 32, 64, 128, 256),
         channels=64,
-        hidden=256,
+        hidden_dim=256,
         rois=64,
         proposals=100,
     )
 )
 SEGMENTATION = Segmentation(
     SegmentationSettings(
-        **COMMON, batch=8, epochs=200, rate=1e-3, output_stride=8, long_side=224, crop=168, contrast=0.0
+        **COMMON, batch_size=8, epochs=200, lr=1e-3, output_stride=8, long_side=224, crop=168, contrast=0.0
     )
 )
 

@@ -81,7 +81,11 @@ def test_stages_are_the_children_that_compute() -> None:
 @pytest.mark.parametrize("form", ["certified", "sample"])
 def test_the_ends_of_the_spectrum_are_those_of_the_whole_jacobian(form: str) -> None:
     torch.manual_seed(0)
-    block = iecl.CertifiedSAIB(image_size=8, units=4) if form == "certified" else iecl.SAIB(image_size=8, form="sample")
+    block = (
+        iecl.CertifiedSAIB(image_size=8, hidden_dim=4)
+        if form == "certified"
+        else iecl.SAIB(image_size=8, form="sample")
+    )
     from iecl import counter
 
     x = noise(8, 3, 8, 8)

@@ -18,7 +18,7 @@ CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 
 def build(**choices: object) -> All4One:
     torch.manual_seed(0)
-    settings = {"hidden": 16, "out": 8, "predictor_hidden": 16, "queue": 24, "heads": 2, **choices}
+    settings = {"hidden_dim": 16, "out_dim": 8, "predictor_hidden_dim": 16, "queue_size": 24, "heads": 2, **choices}
     return All4One(make_backbone("resnet10-w16", 0), All4OneSettings(**settings))
 
 
@@ -66,7 +66,7 @@ def test_the_terms_are_those_of_the_algorithm_with_their_weights() -> None:
 
 
 def test_the_anchors_keys_enter_the_queue_after_the_loss() -> None:
-    method = build(queue=8, neighbors=2)
+    method = build(queue_size=8, num_neighbors=2)
     keys = normalize(method.momentum(views().full[0]), dim=1)
     method.step(views(), CLOCK)
     assert torch.allclose(method.queue.rows, keys, atol=1e-5)
@@ -80,7 +80,7 @@ def test_a_step_draws_no_random_numbers() -> None:
 
 
 def test_the_copy_follows_after_the_step() -> None:
-    method = build(keep=Ramp.constant(0.5))
+    method = build(ema_momentum=Ramp.constant(0.5))
     before = method.momentum.parts[0].conv1.weight.clone()
     torch.nn.init.constant_(method.backbone.conv1.weight, 1.0)
     method.after_step(CLOCK)

@@ -10,15 +10,15 @@ from stepping import clock, make, run_in_two_processes, survey, unlike_one_proce
 from iecl import parallel
 from iecl.methods import METHODS
 
-HEADS = {"hidden": 16, "out": 8}
+HEADS = {"hidden_dim": 16, "out_dim": 8}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "swav": ("swav", {**HEADS, "prototypes": 6, "small": 2}),
-    "swav with a queue": ("swav", {**HEADS, "prototypes": 6, "queue": 8, "queue_from": 0}),
-    "dino": ("dino", {**HEADS, "prototypes": 6}),
-    "deepcluster": ("deepcluster", {"clusters": 5, "components": 8}),
-    "deepcluster-v2": ("deepcluster-v2", {**HEADS, "clusters": 5}),
-    "minent": ("minent", {"hidden": 16, "heads": (8, 6)}),
-    "s3oc": ("s3oc", {"clusters": (8, 6)}),
+    "swav": ("swav", {**HEADS, "num_prototypes": 6, "small": 2}),
+    "swav with a queue": ("swav", {**HEADS, "num_prototypes": 6, "queue_size": 8, "queue_start_epoch": 0}),
+    "dino": ("dino", {**HEADS, "num_prototypes": 6}),
+    "deepcluster": ("deepcluster", {"num_clusters": 5, "components": 8}),
+    "deepcluster-v2": ("deepcluster-v2", {**HEADS, "num_clusters": 5}),
+    "minent": ("minent", {"hidden_dim": 16, "heads": (8, 6)}),
+    "s3oc": ("s3oc", {"num_clusters": (8, 6)}),
 }
 
 

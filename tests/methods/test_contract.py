@@ -82,7 +82,7 @@ def make(name: str, sets: list[str], batch: int = 8) -> Method:
         flags={"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch_size": batch}},
         sets=[*CHOICES.get(name, []), *sets],
     )
-    data = replace(plan.data, image_size=16, canvas=16, mean=(0.5,) * 3, std=(0.25,) * 3)
+    data = replace(plan.data, image_size=16, decode_size=16, mean=(0.5,) * 3, std=(0.25,) * 3)
     return build_method(with_data(plan, data), samples=SAMPLES, classes=4)
 
 

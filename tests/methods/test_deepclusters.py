@@ -12,8 +12,8 @@ from iecl.losses.pseudo_labels import NO_LABEL
 from iecl.methods.deepcluster import DeepCluster
 from iecl.methods.deepcluster_v2 import DeepClusterV2
 
-ONE = {"clusters": 5, "components": 8, "iterations": 5}
-TWO = {"hidden": 16, "out": 8, "clusters": 5, "clusterings": 2}
+ONE = {"num_clusters": 5, "components": 8, "iterations": 5}
+TWO = {"hidden_dim": 16, "out_dim": 8, "num_clusters": 5, "num_clusterings": 2}
 ROWS = list(range(8))
 
 
@@ -57,7 +57,7 @@ def test_v1_looks_at_the_data_in_evaluation_mode_and_leaves_no_trace() -> None:
 
 
 def test_v1_weighs_clusters_the_same_whatever_their_size() -> None:
-    method = make(DeepCluster, backbone=Flat(), clusters=2, components=1)
+    method = make(DeepCluster, backbone=Flat(), num_clusters=2, components=1)
     method.before_epoch(grouped, clock())
     sizes = method.assigned.bincount(minlength=2)
     assert sorted(sizes.tolist()) == [4, 20]
@@ -175,7 +175,7 @@ def test_too_many_clusters_for_the_data_are_lowered_with_a_word(
     cls: type, settings: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "iecl.parts"):
-        method = make(cls, facts=FACTS, **{**settings, "clusters": 3000})
+        method = make(cls, facts=FACTS, **{**settings, "num_clusters": 3000})
     assert f"3000 clusters are too many for {SAMPLES} images: making 12" in caplog.text
     method.before_epoch(survey, clock())
     assert method.step(views_of(ROWS), clock()).losses["label"].isfinite()

@@ -8,7 +8,7 @@ from torch import nn
 from iecl.methods.dino import DINO
 from iecl.schedule import Ramp
 
-SMALL = {"hidden": 16, "out": 8, "prototypes": 6}
+SMALL = {"hidden_dim": 16, "out_dim": 8, "num_prototypes": 6}
 ROWS = list(range(8))
 
 
@@ -42,7 +42,7 @@ def test_the_center_moves_after_the_loss_towards_the_mean_of_both_teacher_views(
 def test_a_known_center_follows_from_known_outputs() -> None:
     one = [[0.9, 0.1, -0.2], [0.2, 0.8, 0.1], [-0.1, 0.3, 0.7], [0.6, 0.5, 0.1]]
     two = [[0.8, 0, 0.1], [0.1, 0.9, -0.3], [0.2, 0.1, 0.6], [0.4, 0.7, 0]]
-    method = make(DINO, hidden=16, out=8, prototypes=3)
+    method = make(DINO, hidden_dim=16, out_dim=8, num_prototypes=3)
     method.teacher.forward = lambda x: torch.tensor(one + two)  # type: ignore[method-assign]
     method.step(views_of([0, 1, 2, 3]), clock())
     assert method.center.tolist() == pytest.approx([0.03875, 0.0425, 0.01375], abs=1e-7)
@@ -53,10 +53,10 @@ def test_the_center_is_saved() -> None:
 
 
 def test_the_teacher_temperature_warms_up_by_epoch() -> None:
-    method = make(DINO, **SMALL, teacher_start=0.04, teacher_temperature=0.07, teacher_warmup=4)
+    method = make(DINO, **SMALL, teacher_temperature_start=0.04, teacher_temperature=0.07, teacher_warmup_epochs=4)
     found = [method.teacher_temperature(clock(epoch=epoch)) for epoch in range(6)]
     assert found == pytest.approx([0.04, 0.05, 0.06, 0.07, 0.07, 0.07])
-    constant = make(DINO, **SMALL, teacher_start=0.02, teacher_temperature=0.07)
+    constant = make(DINO, **SMALL, teacher_temperature_start=0.02, teacher_temperature=0.07)
     assert constant.teacher_temperature(clock()) == 0.07
 
 
@@ -70,7 +70,7 @@ def test_the_last_layer_rests_for_the_first_epochs_only() -> None:
 
 
 def test_the_teacher_follows_the_moved_student_in_every_part() -> None:
-    method = make(DINO, **SMALL, keep=Ramp.constant(0.9))
+    method = make(DINO, **SMALL, ema_momentum=Ramp.constant(0.9))
     before = {name: p.clone() for name, p in method.teacher.named_parameters()}
     with torch.no_grad():
         for p in method.parameters():

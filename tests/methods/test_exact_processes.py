@@ -17,12 +17,12 @@ from iecl.objective.wrapper import IECL
 from iecl.saib.certified import CertifiedSAIB
 from iecl.views.making import Views
 
-HEADS = {"hidden": 16, "out": 8, "queue": 16}
+HEADS = {"hidden_dim": 16, "out_dim": 8, "queue_size": 16}
 GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
     "groups": ("moco-v2", {**HEADS, "norm_groups": 4, "norm": True}),
     "groups, symmetric": ("moco-v2", {**HEADS, "norm_groups": 2, "symmetric": True}),
-    "groups, no queue": ("moco-v2", {**HEADS, "queue": 0, "norm_groups": 4}),
-    "groups, smoothed": ("light-moco", {**HEADS, "norm_groups": 4, "neighbors": 3, "plain_epochs": 0}),
+    "groups, no queue": ("moco-v2", {**HEADS, "queue_size": 0, "norm_groups": 4}),
+    "groups, smoothed": ("light-moco", {**HEADS, "norm_groups": 4, "num_neighbors": 3, "plain_epochs": 0}),
 }
 EXPANSIONS = {"total": 3, "rest": 6}
 """Which part is maximized, and on how many images: fewer than a process has, and more."""
@@ -35,7 +35,7 @@ def method_of(case: str) -> Method:
         return make(METHODS[name].load(), **settings)
     host = make(METHODS["moco-v2"].load(), **HEADS, symmetric=True)
     without_batch_norm(host)
-    block = CertifiedSAIB(image_size=16, units=4, cascade=2)
+    block = CertifiedSAIB(image_size=16, hidden_dim=4, cascade=2)
     return IECL(host, block, ObjectiveSettings(expansion=case, expansion_images=EXPANSIONS[case]), side="both")
 
 

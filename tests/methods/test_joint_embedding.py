@@ -44,23 +44,25 @@ def build(cls: type[Method], settings: Any) -> Any:
 
 
 def simclr(**choices: Any) -> SimCLR:
-    return build(SimCLR, SimCLRSettings(hidden=16, out=8, **choices))
+    return build(SimCLR, SimCLRSettings(hidden_dim=16, out_dim=8, **choices))
 
 
 def byol(**choices: Any) -> BYOL:
-    return build(BYOL, BYOLSettings(hidden=16, out=8, predictor_hidden=16, **choices))
+    return build(BYOL, BYOLSettings(hidden_dim=16, out_dim=8, predictor_hidden_dim=16, **choices))
 
 
 def simsiam(**choices: Any) -> SimSiam:
-    return build(SimSiam, SimSiamSettings(hidden=16, out=8, predictor_hidden=4, **choices))
+    return build(SimSiam, SimSiamSettings(hidden_dim=16, out_dim=8, predictor_hidden_dim=4, **choices))
 
 
 def moco_v3(**choices: Any) -> MoCoV3:
-    return build(MoCoV3, MoCoV3Settings(hidden=16, out=8, predictor_hidden=16, **choices))
+    return build(MoCoV3, MoCoV3Settings(hidden_dim=16, out_dim=8, predictor_hidden_dim=16, **choices))
 
 
 def nnclr(**choices: Any) -> NNCLR:
-    return build(NNCLR, NNCLRSettings(hidden=16, out=8, predictor_hidden=16, **{"queue": 24, **choices}))
+    return build(
+        NNCLR, NNCLRSettings(hidden_dim=16, out_dim=8, predictor_hidden_dim=16, **{"queue_size": 24, **choices})
+    )
 
 
 def views(seed: int = 0, count: int = 6) -> Views:
@@ -184,7 +186,7 @@ def test_a_neighbor_carries_no_gradient() -> None:
 
 @pytest.mark.parametrize("make", [byol, moco_v3])
 def test_the_momentum_copy_follows_after_the_step_by_the_share_of_that_time(make: Any) -> None:
-    method = make(keep=Ramp(start=0.0, end=1.0, shape="linear"))
+    method = make(ema_momentum=Ramp(start=0.0, end=1.0, shape="linear"))
     nn.init.constant_(method.backbone.layer.weight, 1.0)
     before = method.momentum.parts[0].layer.weight.clone()
     total(method).backward()
@@ -203,7 +205,7 @@ def test_the_projector_is_followed_too(make: Any) -> None:
 
 
 def test_anchors_enter_the_queue_as_unit_rows_once_their_neighbors_were_sought() -> None:
-    method = nnclr(queue=6)
+    method = nnclr(queue_size=6)
     past, z = method.queue.read(), [method.project(x) for x in views().full]
     near, p = [nearest_rows(x, past)[:, 0] for x in z], [method.predictor(x) for x in z]
     expected = (info_nce(near[0], p[1], 0.1) + info_nce(near[1], p[0], 0.1)) / 2

@@ -23,7 +23,7 @@ from lightly.models.utils import update_momentum  # noqa: E402
 
 WIDTH, HIDDEN, OUT, QUEUE, KEEP, TEMPERATURE = 128, 16, 8, 32, 0.9, 0.2
 STEPS = [list(range(8)), list(range(8, 16)), list(range(4, 12))]
-KEEPS = {"keep": Ramp.constant(KEEP)}
+KEEPS = {"ema_momentum": Ramp.constant(KEEP)}
 LossOf = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -17,7 +17,7 @@ BOTH = [MoCoV2, LightMoCo]
 
 def build(cls: type = MoCoV2, **choices: object) -> MoCoV2 | LightMoCo:
     torch.manual_seed(0)
-    settings = {"hidden": 16, "out": 8, "queue": 32, **choices}
+    settings = {"hidden_dim": 16, "out_dim": 8, "queue_size": 32, **choices}
     return cls(make_backbone("resnet10-w16", 0), cls.Settings(**settings))
 
 
@@ -103,8 +103,8 @@ def test_symmetric_light_moco_adds_its_directions_and_stores_both_keys() -> None
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"neighbors": 64}, r"a queue of 32 does not hold 64 neighbors \(method.num_neighbors\); use at most 32"),
-        ({"spread": "tiers", "neighbors": 7}, r"no tiers for 7 neighbors"),
+        ({"num_neighbors": 64}, r"a queue of 32 does not hold 64 neighbors \(method.num_neighbors\); use at most 32"),
+        ({"spread": "tiers", "num_neighbors": 7}, r"no tiers for 7 neighbors"),
     ],
 )
 def test_impossible_neighbors_are_refused_when_the_method_is_built(choices: dict[str, object], message: str) -> None:

@@ -16,16 +16,16 @@ from iecl.schedule import Clock
 from iecl.views.making import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
-HEADS = {"hidden": 16, "out": 8}
-PREDICTED = {**HEADS, "predictor_hidden": 16}
+HEADS = {"hidden_dim": 16, "out_dim": 8}
+PREDICTED = {**HEADS, "predictor_hidden_dim": 16}
 CASES: dict[str, dict[str, Any]] = {
     "simclr": HEADS,
     "moco-v3": PREDICTED,
     "byol": PREDICTED,
     "simsiam": PREDICTED,
-    "nnclr": {**PREDICTED, "queue": 16},
-    "all4one": {**PREDICTED, "queue": 16, "heads": 2},
-    "light-moco": {**HEADS, "queue": 16, "symmetric": True, "plain_epochs": 0, "neighbors": 3},
+    "nnclr": {**PREDICTED, "queue_size": 16},
+    "all4one": {**PREDICTED, "queue_size": 16, "heads": 2},
+    "light-moco": {**HEADS, "queue_size": 16, "symmetric": True, "plain_epochs": 0, "num_neighbors": 3},
 }
 
 

@@ -25,11 +25,11 @@ from iecl.views.making import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 CASES = {
-    "barlow-twins": (BarlowTwins, BarlowTwinsSettings(hidden=16, out=8)),
-    "vicreg": (VICReg, VICRegSettings(hidden=16, out=8)),
-    "w-mse": (WMSE, WMSESettings(hidden=16, out=2, group=4)),
-    "w-mse of the whole batch": (WMSE, WMSESettings(hidden=16, out=4, views=3)),
-    "matrix-ssl": (MatrixSSL, MatrixSSLSettings(hidden=16, out=8, predictor_hidden=8)),
+    "barlow-twins": (BarlowTwins, BarlowTwinsSettings(hidden_dim=16, out_dim=8)),
+    "vicreg": (VICReg, VICRegSettings(hidden_dim=16, out_dim=8)),
+    "w-mse": (WMSE, WMSESettings(hidden_dim=16, out_dim=2, whitening_size=4)),
+    "w-mse of the whole batch": (WMSE, WMSESettings(hidden_dim=16, out_dim=4, num_views=3)),
+    "matrix-ssl": (MatrixSSL, MatrixSSLSettings(hidden_dim=16, out_dim=8, predictor_hidden_dim=8)),
 }
 
 
@@ -86,16 +86,18 @@ def test_barlow_twins_scales_both_terms() -> None:
     terms = []
     for scale in (1.0, 0.1):
         torch.manual_seed(0)
-        method = BarlowTwins(make_backbone("resnet10-w16", 0), BarlowTwinsSettings(hidden=16, out=8, scale=scale))
+        method = BarlowTwins(
+            make_backbone("resnet10-w16", 0), BarlowTwinsSettings(hidden_dim=16, out_dim=8, scale=scale)
+        )
         terms.append(method.step(views(), CLOCK).losses)
     assert terms[1]["invariance"].item() == pytest.approx(terms[0]["invariance"].item() / 10)
     assert terms[1]["redundancy"].item() == pytest.approx(terms[0]["redundancy"].item() / 10)
 
 
 def test_barlow_twins_gives_biases_and_norms_a_rate_of_their_own() -> None:
-    settings = BarlowTwinsSettings(hidden=16, out=8, thin_rate=0.5)
+    settings = BarlowTwinsSettings(hidden_dim=16, out_dim=8, bias_lr=0.5)
     method = BarlowTwins(make_backbone("resnet10-w16", 0), settings)
-    optimizer = make_optimizer(method.param_groups(), OptimizerSettings(name="lars", rate=2.0), 2.0)
+    optimizer = make_optimizer(method.param_groups(), OptimizerSettings(name="lars", lr=2.0), 2.0)
     rates = {p.ndim > 1: group["peak"] for group in optimizer.param_groups for p in group["params"]}
     assert rates == {True: 2.0, False: 0.5}
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(method.parameters()))
@@ -129,7 +131,7 @@ def test_vicreg_is_blind_to_nothing_but_a_common_shift() -> None:
     ("out", "group", "batch", "expected"), [(2, 0, 8, 4), (3, 0, 8, 8), (2, 0, 15, 5), (2, 8, 16, 8)]
 )
 def test_w_mse_chooses_the_least_group_that_divides_the_batch(out: int, group: int, batch: int, expected: int) -> None:
-    method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden=16, out=out, group=group))
+    method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden_dim=16, out_dim=out, whitening_size=group))
     assert method._group(batch) == expected
 
 
@@ -138,7 +140,7 @@ def test_w_mse_chooses_the_least_group_that_divides_the_batch(out: int, group: i
     [(0, 3, "a batch of 3 images cannot be cut into groups of 4 or more"), (6, 8, "into groups of 6 ")],
 )
 def test_w_mse_refuses_a_batch_it_cannot_cut(group: int, batch: int, message: str) -> None:
-    method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden=16, out=2, group=group))
+    method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden_dim=16, out_dim=2, whitening_size=group))
     with pytest.raises(UserError, match=message) as caught:
         method.step(views(count=batch, full=2), CLOCK)
     assert caught.value.where == "training.batch_size"
@@ -149,11 +151,11 @@ def test_w_mse_refuses_groups_below_twice_the_width() -> None:
     with pytest.raises(
         UserError, match=r"whitening 64 dimensions needs groups of at least 128 images, method.whitening_size is 100"
     ):
-        build(WMSESettings, {"out": 64, "group": 100}, "method")
+        build(WMSESettings, {"out_dim": 64, "group": 100}, "method")
 
 
 def test_w_mse_needs_a_group_of_images() -> None:
-    assert WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden=16, out=8)).min_batch == 16
+    assert WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden_dim=16, out_dim=8)).min_batch == 16
 
 
 def test_w_mse_groups_change_with_the_epoch_and_are_the_same_in_every_view() -> None:
@@ -169,7 +171,9 @@ def test_w_mse_groups_change_with_the_epoch_and_are_the_same_in_every_view() -> 
 
 def test_w_mse_averages_over_repeated_groupings() -> None:
     torch.manual_seed(0)
-    method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden=16, out=2, group=4, repeats=3))
+    method = WMSE(
+        make_backbone("resnet10-w16", 0), WMSESettings(hidden_dim=16, out_dim=2, whitening_size=4, whitening_repeats=3)
+    )
     made = method.step(views(full=2), CLOCK)
     rows = [made.projections[name] for name in ("anchor", "query")]
     orders = [method._order(torch.arange(8), CLOCK, repeat) for repeat in range(3)]
@@ -181,7 +185,7 @@ def test_w_mse_averages_over_repeated_groupings() -> None:
 @pytest.mark.parametrize("count", [2, 4])
 def test_w_mse_sends_gradient_to_every_view(count: int) -> None:
     torch.manual_seed(0)
-    method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden=16, out=2, views=count))
+    method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden_dim=16, out_dim=2, num_views=count))
     assert method.views.full == count
     given = views(full=count)
     images = [x.requires_grad_() for x in given.full]
@@ -215,7 +219,7 @@ def test_matrix_ssl_sends_no_gradient_through_the_slow_copy() -> None:
 
 def test_matrix_ssl_moves_the_slow_copy_after_the_step_only() -> None:
     torch.manual_seed(0)
-    settings = MatrixSSLSettings(hidden=16, out=8, predictor_hidden=8, keep=Ramp.constant(0.75))
+    settings = MatrixSSLSettings(hidden_dim=16, out_dim=8, predictor_hidden_dim=8, ema_momentum=Ramp.constant(0.75))
     method = MatrixSSL(make_backbone("resnet10-w16", 0), settings)
     slow, fast = method.momentum.parts[0].conv1.weight, method.backbone.conv1.weight
     before = slow.clone()

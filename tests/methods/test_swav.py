@@ -7,7 +7,7 @@ from stepping import clock, gradients, make, views_of
 from iecl.losses.swapped_prediction import sinkhorn, swapped_prediction
 from iecl.methods.swav import SwAV
 
-SMALL = {"hidden": 16, "out": 8, "prototypes": 6}
+SMALL = {"hidden_dim": 16, "out_dim": 8, "num_prototypes": 6}
 ROWS = list(range(8))
 
 
@@ -54,14 +54,14 @@ def test_prototypes_have_length_one_before_every_forward_pass() -> None:
 def test_the_queue_joins_the_balancing_from_its_epoch_on_and_only_when_full(
     step: int, epoch: int, in_use: bool
 ) -> None:
-    settings = {**SMALL, "queue": 16, "queue_from": 1}  # two batches of 8 fill it
+    settings = {**SMALL, "queue_size": 16, "queue_start_epoch": 1}  # two batches of 8 fill it
     loss = loss_of(make(SwAV, **settings), step=step, epoch=epoch)
     alone = loss_of(make(SwAV, **SMALL), step=step, epoch=epoch)
     assert (loss.item() != alone.item()) == in_use
 
 
 def test_the_queue_holds_past_projections_of_its_own_view_and_not_yet_the_present() -> None:
-    method = make(SwAV, **SMALL, queue=8, queue_from=0)
+    method = make(SwAV, **SMALL, queue_size=8, queue_start_epoch=0)
     first = method.step(views_of(ROWS, seed=1), clock(0))
     for view, name in enumerate(("anchor", "query")):
         wanted = torch.nn.functional.normalize(first.projections[name], dim=1)

@@ -18,7 +18,7 @@ MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 
 def make(**choices: object) -> Viewmaker:
     torch.manual_seed(0)
-    settings = ViewmakerSettings(**{"hidden": 16, "out": 8, "width": 4, **choices})
+    settings = ViewmakerSettings(**{"hidden_dim": 16, "out_dim": 8, "width": 4, **choices})
     return Viewmaker(make_backbone("resnet10-w16", 0), settings, DataFacts(8, 0, 16, MEAN, STD))
 
 

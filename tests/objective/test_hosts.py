@@ -19,7 +19,7 @@ HOST_NAMES = [name for name in METHODS if name not in HOSTS]
 def gradients(name: str, side: str = "auto") -> tuple[IECL, dict[str, float]]:
     """The wrapped host, and the size of the gradient of each of the block's weights after one step."""
     torch.manual_seed(0)
-    block = CertifiedSAIB(image_size=16, patch=4, units=4)
+    block = CertifiedSAIB(image_size=16, patch_size=4, hidden_dim=4)
     method = IECL(ready(name, []), block, ObjectiveSettings(saib_gradient="cooperative"), side=side)
     sum(method.step(views(method.views), CLOCK).losses.values()).backward()
     return method, {n: 0.0 if p.grad is None else p.grad.abs().sum().item() for n, p in block.named_parameters()}

@@ -18,13 +18,13 @@ from iecl.schedule import Clock, Ramp
 from iecl.views.making import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
-PRINTED = {"symmetric": False, "queue": 0}
-SYMMETRIC = {"symmetric": True, "queue": 0}
+PRINTED = {"symmetric": False, "queue_size": 0}
+SYMMETRIC = {"symmetric": True, "queue_size": 0}
 
 
 def host(seed: int = 0, **choices: object) -> MoCoV2:
     torch.manual_seed(seed)
-    settings = MoCoV2Settings(hidden=16, out=8, norm=True, **choices)
+    settings = MoCoV2Settings(hidden_dim=16, out_dim=8, norm=True, **choices)
     return MoCoV2(make_backbone("resnet10-w16", seed), settings)
 
 
@@ -36,12 +36,12 @@ def views(count: int = 8, seed: int = 0) -> Views:
 
 def printed_block() -> SAIB:
     torch.manual_seed(1)
-    return SAIB(image_size=16, batch=8, patch=4)
+    return SAIB(image_size=16, batch=8, patch_size=4)
 
 
 def certified_block() -> CertifiedSAIB:
     torch.manual_seed(1)
-    return CertifiedSAIB(image_size=16, patch=4, units=4)
+    return CertifiedSAIB(image_size=16, patch_size=4, hidden_dim=4)
 
 
 def gradients(method: IECL, terms: str | None = None) -> dict[str, torch.Tensor]:
@@ -112,7 +112,7 @@ def test_the_block_is_on_the_side_that_was_asked_for(side: str, changes_anchor: 
     assert changed == [changes_anchor, changes_query]
 
 
-@pytest.mark.parametrize("choices", [PRINTED, SYMMETRIC, {"queue": 16}], ids=["one-sided", "symmetric", "queue"])
+@pytest.mark.parametrize("choices", [PRINTED, SYMMETRIC, {"queue_size": 16}], ids=["one-sided", "symmetric", "queue"])
 def test_without_block_and_terms_the_wrapper_equals_its_host(choices: dict[str, object]) -> None:
     plain, wrapped = host(**choices), IECL(host(**choices))
     losses = plain.step(views(), CLOCK).losses, wrapped.step(views(), CLOCK).losses
@@ -168,7 +168,7 @@ def test_a_penalty_on_the_encoder_moves_its_convolutions_only(encoder: str) -> N
 
 
 def test_spectral_norm_holds_on_both_encoders_after_steps() -> None:
-    method = IECL(host(keep=Ramp.constant(0.9), **PRINTED), None, ObjectiveSettings(encoder="spectral-norm"))
+    method = IECL(host(ema_momentum=Ramp.constant(0.9), **PRINTED), None, ObjectiveSettings(encoder="spectral-norm"))
     optimizer = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=1e-3)
     for _ in range(10):
         sum(method.step(views(), CLOCK).losses.values()).backward()
@@ -285,7 +285,7 @@ def test_without_a_certified_block_the_expansion_is_refused(block: Callable[[], 
 
 def sample_block() -> SAIB:
     torch.manual_seed(1)
-    return SAIB(image_size=16, form="sample", patch=4)
+    return SAIB(image_size=16, form="sample", patch_size=4)
 
 
 @pytest.mark.parametrize("block", [certified_block, sample_block, printed_block])

@@ -16,13 +16,13 @@ def images(count: int = 8, side: int = 16, seed: int = 0) -> torch.Tensor:
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)
-@given(rows=st.integers(1, 5), columns=st.integers(1, 5), patch=st.integers(1, 4), count=st.integers(1, 3))
-def test_patchify_is_a_bijection(rows: int, columns: int, patch: int, count: int) -> None:
-    height, width = rows * patch, columns * patch
+@given(rows=st.integers(1, 5), columns=st.integers(1, 5), patch_size=st.integers(1, 4), count=st.integers(1, 3))
+def test_patchify_is_a_bijection(rows: int, columns: int, patch_size: int, count: int) -> None:
+    height, width = rows * patch_size, columns * patch_size
     x = torch.arange(count * 3 * height * width, dtype=torch.float64).reshape(count, 3, height, width)
-    tokens = patchify(x, patch)
-    assert tokens.shape == (count, 3, rows * columns, patch * patch)
-    assert torch.equal(unpatchify(tokens, height, width, patch), x)
+    tokens = patchify(x, patch_size)
+    assert tokens.shape == (count, 3, rows * columns, patch_size * patch_size)
+    assert torch.equal(unpatchify(tokens, height, width, patch_size), x)
     assert sorted(tokens.flatten().tolist()) == sorted(x.flatten().tolist())
 
 
@@ -50,20 +50,20 @@ def test_every_form_gives_finite_images_and_a_gradient_to_every_weight(form: str
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in block.parameters())
 
 
-@pytest.mark.parametrize("position", ["learned", "sincos", "none"])
+@pytest.mark.parametrize("pos_embed", ["learned", "sincos", "none"])
 @pytest.mark.parametrize("norm", ["batch", "group", "none"])
-def test_every_position_code_and_norm_works(position: str, norm: str) -> None:
-    assert SAIB(image_size=16, batch=8, position=position, norm=norm)(images()).isfinite().all()
+def test_every_position_code_and_norm_works(pos_embed: str, norm: str) -> None:
+    assert SAIB(image_size=16, batch=8, pos_embed=pos_embed, norm=norm)(images()).isfinite().all()
 
 
 def test_an_image_need_not_be_square() -> None:
     x = torch.randn(4, 3, 8, 20)
-    assert SAIB(image_size=(8, 20), batch=4, patch=4)(x).shape == x.shape
+    assert SAIB(image_size=(8, 20), batch=4, patch_size=4)(x).shape == x.shape
 
 
 def quiet_block(**choices: object) -> SAIB:
     """A block whose convolutions give nothing, so that only the skips are left."""
-    block = SAIB(image_size=16, batch=8, position="none", **choices)
+    block = SAIB(image_size=16, batch=8, pos_embed="none", **choices)
     torch.nn.init.zeros_(block.blocks[0].stages[-1][1].weight)  # the last norm's scale; its shift is zero already
     return block
 
@@ -106,8 +106,12 @@ def test_the_sample_form_in_evaluation_sees_one_image_only() -> None:
 @pytest.mark.parametrize(
     ("choices", "x", "message"),
     [
-        ({"image_size": 32, "batch": 8, "patch": 5}, None, "images of 32×32 into patches of 5 .* 1, 2, 4, 8, 16, 32"),
-        ({"image_size": (32, 24), "batch": 8, "patch": 16}, None, "images of 32×24 .* 1, 2, 4, 8"),
+        (
+            {"image_size": 32, "batch": 8, "patch_size": 5},
+            None,
+            "images of 32×32 into patches of 5 .* 1, 2, 4, 8, 16, 32",
+        ),
+        ({"image_size": (32, 24), "batch": 8, "patch_size": 16}, None, "images of 32×24 .* 1, 2, 4, 8"),
         ({"image_size": 32}, None, "must know its batch"),
         ({"image_size": 16, "batch": 8}, images(7), "built for 8 images, this batch has 7 .* saib.form = sample"),
         ({"image_size": 32, "batch": 8}, images(8), "built for images of 3×32×32, these are 3×16×16"),
@@ -133,7 +137,7 @@ def smooth_images(seed: int) -> torch.Tensor:
 
 def printed_block(seed: int, skips: tuple[str, ...]) -> SAIB:
     torch.manual_seed(seed)
-    block = SAIB(image_size=8, batch=8, patch=4, skips=skips)
+    block = SAIB(image_size=8, batch=8, patch_size=4, skips=skips)
     for part in block.modules():
         if isinstance(part, torch.nn.Conv2d):
             torch.nn.init.kaiming_normal_(part.weight)
@@ -157,7 +161,7 @@ def test_with_all_skips_the_entropy_gain_is_that_of_doubling_the_image() -> None
     [
         ({"form": "sampel"}, r"SAIB has no form 'sampel' \(form\); did you mean sample\?"),
         ({"norm": "layer"}, "saib.norm is 'layer'"),
-        ({"position": "sine"}, r"saib.pos_embed is 'sine'.*did you mean sincos\?"),
+        ({"pos_embed": "sine"}, r"saib.pos_embed is 'sine'.*did you mean sincos\?"),
         ({"skips": ("outer",)}, "saib.skips is 'outer'"),
         ({"convs": 2}, "saib.convs is 2, it must be at least 3"),
         ({"cascade": 0}, "saib.cascade is 0, it must be at least 1"),

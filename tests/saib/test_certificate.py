@@ -24,7 +24,7 @@ def images(count: int, side: int, seed: int = 0) -> Tensor:
 
 def block_with(seed: int, side: int = 8, **choices: object) -> CertifiedSAIB:
     torch.manual_seed(seed)
-    return CertifiedSAIB(image_size=side, **{"patch": 4, "units": 8, **choices}).double()
+    return CertifiedSAIB(image_size=side, **{"patch_size": 4, "hidden_dim": 8, **choices}).double()
 
 
 def climb(block: CertifiedSAIB, x: Tensor, steps: int, rate: float = 0.1) -> None:
@@ -58,14 +58,14 @@ def assert_kept(block: CertifiedSAIB, x: Tensor, stream: Stream | None = None) -
     scale=st.floats(0.01, 10),
     budget=st.floats(0, 5),
     cascade=st.integers(1, 3),
-    patch=st.sampled_from([1, 2, 3, 6]),
+    patch_size=st.sampled_from([1, 2, 3, 6]),
     steps=st.integers(0, 3),
     kind=st.sampled_from(["rms", "pixel"]),
 )
 def test_no_weights_images_depth_or_training_violate_it(
-    seed: int, scale: float, budget: float, cascade: int, patch: int, steps: int, kind: str
+    seed: int, scale: float, budget: float, cascade: int, patch_size: int, steps: int, kind: str
 ) -> None:
-    choices = {"patch": patch, "units": 6, "budget": budget, "cascade": cascade, "budget_kind": kind}
+    choices = {"patch_size": patch_size, "hidden_dim": 6, "budget": budget, "cascade": cascade, "budget_kind": kind}
     block, x = block_with(seed, side=6, **choices), scale * images(1, 6, seed)
     climb(block, scale * images(4, 6, seed + 1), steps + 1)
     assert_kept(block, x, Stream(seed, torch.tensor([3])))
@@ -73,14 +73,14 @@ def test_no_weights_images_depth_or_training_violate_it(
 
 
 def test_an_image_of_several_patches_in_training_keeps_it_with_its_noise() -> None:
-    block, x = block_with(1, side=12, units=12, cascade=2, budget=1.0), images(2, 12)
+    block, x = block_with(1, side=12, hidden_dim=12, cascade=2, budget=1.0), images(2, 12)
     climb(block, images(4, 12, seed=1), steps=5)
     assert_kept(block, x, Stream(0, torch.arange(2)))
 
 
 def test_every_bound_says_more_than_the_trivial_one() -> None:
     # With more units than pixels in a patch the block expands every direction, and the certificate sees it.
-    block, x = block_with(0, patch=2, units=64, budget=2.0), images(2, 8)
+    block, x = block_with(0, patch_size=2, hidden_dim=64, budget=2.0), images(2, 8)
     block(x)
     found = block.eval().certificate(x)
     assert (found.sigma_min > 1.1).all()
@@ -95,19 +95,19 @@ def test_units_inside_a_patch_make_the_bound_better_than_the_patch_map_alone() -
     assert (block.certificate(x).log_det > layer.patch_log_det() * 1.05).all()
 
 
-@pytest.mark.parametrize("patch", [2, 3, 4])
-def test_the_bound_is_the_determinant_without_the_units_that_reach_across_patches(patch: int) -> None:
-    block, x = block_with(3, side=12, patch=patch, budget=2.0), images(2, 12)
+@pytest.mark.parametrize("patch_size", [2, 3, 4])
+def test_the_bound_is_the_determinant_without_the_units_that_reach_across_patches(patch_size: int) -> None:
+    block, x = block_with(3, side=12, patch_size=patch_size, budget=2.0), images(2, 12)
     _, (layer,) = block.linearised(x)
-    place = torch.arange(12) % patch
-    is_inside = (place > 0) & (place < patch - 1)
+    place = torch.arange(12) % patch_size
+    is_inside = (place > 0) & (place < patch_size - 1)
     kept = layer.fine_slopes * (is_inside[:, None] & is_inside)
     inside = TiedJacobian(layer.coarse, layer.fine, layer.coarse_slopes, kept, layer.gain)
     assert torch.allclose(block.certificate(x).log_det, inside.exact_log_det(), rtol=1e-8)
 
 
 def test_large_patches_go_by_the_dual_determinant() -> None:
-    block, x = block_with(0, side=32, patch=16, units=4), images(1, 32)
+    block, x = block_with(0, side=32, patch_size=16, hidden_dim=4), images(1, 32)
     found, (_, (layer,)) = block.certificate(x), block.linearised(x)
     assert found.log_det.item() == pytest.approx(layer.patch_log_det().item())
     assert found.exact_log_det is None
@@ -128,9 +128,9 @@ def test_the_linearised_block_gives_what_the_block_gives() -> None:
     assert torch.allclose(block.linearised(x, stream)[0], block(x, stream), atol=1e-12)
 
 
-@pytest.mark.parametrize(("side", "patch"), [(4, 4), (8, 4), (12, 4), (6, 2), (6, 1), (5, 1)])
-def test_strips_give_the_determinant_of_the_whole_matrix(side: int, patch: int) -> None:
-    block, x = block_with(2, side=side, patch=patch, units=4, budget=2.0), images(2, side)
+@pytest.mark.parametrize(("side", "patch_size"), [(4, 4), (8, 4), (12, 4), (6, 2), (6, 1), (5, 1)])
+def test_strips_give_the_determinant_of_the_whole_matrix(side: int, patch_size: int) -> None:
+    block, x = block_with(2, side=side, patch_size=patch_size, hidden_dim=4, budget=2.0), images(2, side)
     _, (layer,) = block.linearised(x)
     block(x)
     assert torch.allclose(layer.exact_log_det(), log_abs_det(block.eval(), x), rtol=1e-10)
@@ -184,7 +184,7 @@ def test_slopes_below_zero_break_the_certificate_itself() -> None:
 
 
 def test_the_estimate_agrees_with_the_exact_value_within_its_stated_error_at_32_pixels() -> None:
-    block, x = block_with(0, side=32, units=32), images(2, 32)
+    block, x = block_with(0, side=32, hidden_dim=32), images(2, 32)
     block(x)
     _, (layer,) = block.linearised(x)
     exact, found = layer.exact_log_det(), block.log_det(x, probes=8, steps=10)
@@ -208,7 +208,7 @@ def slope_along(block: CertifiedSAIB, x: Tensor, directions: list[Tensor], step:
 @pytest.mark.parametrize("which", ["coarse", "fine", "bias"])
 def test_the_gradient_of_the_log_determinant_is_that_of_finite_differences(which: str) -> None:
     # 1,024 equal images have probes of their own: 4,096 in all, so that a mean is within a few per cent.
-    block, x = block_with(0, side=2, patch=2, units=4, cascade=2, budget=2.0), images(1, 2)
+    block, x = block_with(0, side=2, patch_size=2, hidden_dim=4, cascade=2, budget=2.0), images(1, 2)
     block(x)
     block.eval()
     value = block.log_det(x.expand(1024, -1, -1, -1), probes=4, steps=12).value.mean()
@@ -267,10 +267,13 @@ def test_the_gain_of_a_block_is_split_like_that_of_any_map() -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=15)
 @given(
-    seed=st.integers(0, 10**6), scale=st.floats(0.1, 100), cascade=st.integers(1, 3), patch=st.sampled_from([1, 2, 4])
+    seed=st.integers(0, 10**6),
+    scale=st.floats(0.1, 100),
+    cascade=st.integers(1, 3),
+    patch_size=st.sampled_from([1, 2, 4]),
 )
-def test_no_pixel_changes_by_more_than_its_budget(seed: int, scale: float, cascade: int, patch: int) -> None:
-    block = block_with(seed, budget=0.3, budget_kind="pixel", cascade=cascade, patch=patch)
+def test_no_pixel_changes_by_more_than_its_budget(seed: int, scale: float, cascade: int, patch_size: int) -> None:
+    block = block_with(seed, budget=0.3, budget_kind="pixel", cascade=cascade, patch_size=patch_size)
     climb(block, images(4, 8, seed), steps=2)
     x = scale * images(4, 8, seed + 1)
     assert (block(x, Stream(seed, torch.arange(4))) - x).abs().max() <= 0.3 + 1e-9

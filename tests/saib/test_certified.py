@@ -12,7 +12,7 @@ from iecl.saib.certified import CertifiedSAIB
 
 def block_with(seed: int, **choices: object) -> CertifiedSAIB:
     torch.manual_seed(seed)
-    return CertifiedSAIB(image_size=8, patch=4, units=8, **choices).double()
+    return CertifiedSAIB(image_size=8, patch_size=4, hidden_dim=8, **choices).double()
 
 
 def jacobian(block: CertifiedSAIB, x: torch.Tensor, stream: Stream | None = None) -> torch.Tensor:
@@ -93,7 +93,7 @@ def test_there_is_no_noise_outside_training() -> None:
 
 def test_a_patch_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(UserError, match=r"32×32 into patches of 5 .* 1, 2, 4, 8, 16, 32"):
-        CertifiedSAIB(image_size=32, patch=5)
+        CertifiedSAIB(image_size=32, patch_size=5)
 
 
 def test_an_image_of_another_size_is_an_error() -> None:

@@ -20,7 +20,7 @@ def smooth(seed: int) -> Tensor:
 def gain(seed: int, *skips: str) -> EntropyGain:
     """Of a fresh printed block with Kaiming weights, exactly; the batch is one point."""
     torch.manual_seed(seed)
-    block = SAIB(image_size=8, batch=4, patch=4, skips=skips)
+    block = SAIB(image_size=8, batch=4, patch_size=4, skips=skips)
     for part in block.modules():
         if isinstance(part, torch.nn.Conv2d):
             torch.nn.init.kaiming_normal_(part.weight)

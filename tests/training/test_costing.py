@@ -65,7 +65,7 @@ def test_parts_add_up_to_all_parameters_and_buffers(name: str) -> None:
 
     flags = {"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}}
     plan = make_plan(method=name, flags=flags)
-    data = replace(plan.data, image_size=16, canvas=16, mean=(0.5,) * 3, std=(0.25,) * 3)
+    data = replace(plan.data, image_size=16, decode_size=16, mean=(0.5,) * 3, std=(0.25,) * 3)
     method = build_method(with_data(plan, data), samples=8, classes=2)
     parts = parts_of(method)
     assert sum(part.weights for part in parts.values()) == sum(p.numel() for p in method.parameters())

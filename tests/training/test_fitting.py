@@ -151,7 +151,7 @@ def test_what_every_optimizer_remembers_fits_itself(name: str, clip: float) -> N
     def fresh() -> torch.optim.Optimizer:
         group = type("Group", (), {"parameters": list(layer[0].parameters()), "name": "all", "rate": None})()
         group.weight_decay, group.is_constant = None, False
-        return make_optimizer([group], OptimizerSettings(name=name, clip=clip), 0.1)
+        return make_optimizer([group], OptimizerSettings(name=name, grad_clip=clip), 0.1)
 
     trained = fresh()
     for _ in range(steps):

@@ -31,7 +31,7 @@ WAYS = {
 def losses(method: str, sets: list[str]) -> list[float]:
     flags = {"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch_size": BATCH}}
     plan = make_plan(method=method, flags=flags, sets=sets)
-    data = replace(plan.data, image_size=SIDE, canvas=SIDE, mean=(0.5,) * 3, std=(0.25,) * 3)
+    data = replace(plan.data, image_size=SIDE, decode_size=SIDE, mean=(0.5,) * 3, std=(0.25,) * 3)
     plan = with_data(plan, data)
     layout = torch.channels_last if plan.training.channels_last else torch.contiguous_format
     made = build_method(plan, samples=64, classes=3).double().to(memory_format=layout)

@@ -21,11 +21,11 @@ BATCH, ACCUMULATE, EPOCHS = 5, 2, 2
 @pytest.fixture
 def plan(image_folder: Path, tmp_path: Path) -> Plan:
     """A run of 40 images: four steps of ten in each epoch."""
-    data = {"name": str(image_folder), "image_size": 16, "canvas": 16, "mean": [0.5] * 3, "std": [0.25] * 3}
+    data = {"name": str(image_folder), "image_size": 16, "decode_size": 16, "mean": [0.5] * 3, "std": [0.25] * 3}
     values = {
         "method": {"name": "swav", "hidden_dim": 8, "out_dim": 4, "num_prototypes": 4, "local_crops": 2},
-        "data": data | {"workers": 0},
-        "views": {"policy": "simclr"},
+        "data": data | {"num_workers": 0},
+        "augmentation": {"policy": "simclr"},
         "backbone": {"name": "resnet10-w16"},
         "training": {"batch_size": BATCH, "grad_accumulation": ACCUMULATE, "epochs": EPOCHS, "seed": 3},
     }

@@ -78,7 +78,7 @@ def test_lars_agrees_with_a_slow_loop_over_many_steps(is_limited: bool) -> None:
 def test_the_limit_comes_from_the_settings_and_leaves_thin_weights_alone() -> None:
     module = nn.Linear(2, 2)
     made = make_optimizer(
-        [ParamGroup("weights", list(module.parameters()))], OptimizerSettings(name="lars", trust_limit=True), 0.1
+        [ParamGroup("weights", list(module.parameters()))], OptimizerSettings(name="lars", trust_clip=True), 0.1
     )
     assert [(g["is_limited"], g["adapt"]) for g in made.param_groups] == [(True, True), (True, False)]
 
@@ -111,8 +111,8 @@ def test_a_group_may_bring_its_own_decay() -> None:
 
 
 def test_the_rate_follows_the_batch_only_where_the_rule_says_so() -> None:
-    assert OptimizerSettings(rate=0.3, rate_per=256).peak(512) == pytest.approx(0.6)
-    assert OptimizerSettings(rate=0.3).peak(512) == 0.3
+    assert OptimizerSettings(lr=0.3, lr_base_batch=256).peak(512) == pytest.approx(0.6)
+    assert OptimizerSettings(lr=0.3).peak(512) == 0.3
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd", "lars"])
@@ -120,7 +120,7 @@ def test_every_optimizer_goes_downhill(name: str) -> None:
     torch.manual_seed(0)
     w = nn.Parameter(torch.randn(4, 4))
     optimizer = make_optimizer(
-        [ParamGroup("weights", [w])], OptimizerSettings(name=name, trust=0.1, weight_decay=0), 0.05
+        [ParamGroup("weights", [w])], OptimizerSettings(name=name, trust_coefficient=0.1, weight_decay=0), 0.05
     )
     start = w.square().sum().item()
     for _ in range(20):

@@ -14,7 +14,7 @@ SHAPES = {"data": {"name": "shapes"}}
 
 
 def resolved(plan: Plan, image_size: int = 32) -> Plan:
-    return with_data(plan, replace(plan.data, image_size=image_size, canvas=image_size))
+    return with_data(plan, replace(plan.data, image_size=image_size, decode_size=image_size))
 
 
 def test_flags_win_over_the_recipe_and_set_over_flags() -> None:

@@ -58,7 +58,7 @@ def test_a_run_leaves_a_directory_that_explains_itself(image_folder: Path, tmp_p
         "loss/contrast",
         "loss/iecl/entropy",
         "iecl/entropy",
-        "rate",
+        "lr",
         "meter/effective_rank",
     } <= row.keys() | run.metrics[4].keys()
     assert any("knn" in row for row in run.metrics)
@@ -135,7 +135,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_anew(
 def test_the_untrained_network_is_measured_first_and_left_as_it_is(
     image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    sets = [text for text in tiny if "look_epochs" not in text]
+    sets = [text for text in tiny if "online_eval_epochs" not in text]
     measured = iecl.pretrain(image_folder, tmp_path / "measured", sets=sets, **RUN)
     silent = iecl.pretrain(image_folder, tmp_path / "silent", sets=[*sets, "training.online_eval_epochs=0"], **RUN)
     assert measured.metrics[0].keys() == {"step", "epoch", "knn", *(f"score/{name}" for name in SCORES)}

@@ -17,7 +17,7 @@ from made_images import make_images
 
 def test_every_sample_is_seen_once_in_the_order_of_the_source(image_folder: Path) -> None:
     plan = make_plan(flags={"data": {"name": str(image_folder)}, "training": {"batch_size": 7}})
-    plan = replace(plan, data=replace(resolve_data(plan.data), workers=0))
+    plan = replace(plan, data=replace(resolve_data(plan.data), num_workers=0))
     source = open_source(plan.data, "pretrain")
     seen = []
 
@@ -36,7 +36,7 @@ def test_every_sample_is_seen_once_in_the_order_of_the_source(image_folder: Path
 def test_a_file_that_cannot_be_read_leaves_a_row_of_zeros(image_folder: Path) -> None:
     sorted(image_folder.rglob("*.png"))[3].write_bytes(b"no image")
     plan = make_plan(flags={"data": {"name": str(image_folder), "cache_megabytes": 0}, "training": {"batch_size": 7}})
-    plan = replace(plan, data=replace(resolve_data(plan.data), workers=0))
+    plan = replace(plan, data=replace(resolve_data(plan.data), num_workers=0))
     source = open_source(plan.data, "pretrain")
     found = survey_source(source, plan, torch.device("cpu"), lambda x: x.new_ones(len(x), 2))
     assert found.sum(dim=1).tolist() == [0.0 if row == 3 else 2.0 for row in range(len(source))]
@@ -48,7 +48,7 @@ def surveyed(case: str, rank: int = 0, world: int = 1) -> dict[str, torch.Tensor
     plan = make_plan(
         flags={"data": {"name": folder, "cache_megabytes": 0}, "training": {"batch_size": int(batch)}},
     )
-    plan = replace(plan, data=replace(resolve_data(plan.data), workers=0))
+    plan = replace(plan, data=replace(resolve_data(plan.data), num_workers=0))
     source = open_source(plan.data, "pretrain")
     turns = []
 

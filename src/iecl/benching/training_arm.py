@@ -87,7 +87,13 @@ def make_arm(request: Request, scratch: Path) -> Take:
 
 def _our_loop(request: Request, scratch: Path) -> Loop:
     """A run of ours that is about to take its first step."""
-    training = {"batch": request.batch, "precision": "32-true", "loggers": (), "epochs": 1000, "look_epochs": 0}
+    training = {
+        "batch_size": request.batch,
+        "precision": "32-true",
+        "loggers": (),
+        "epochs": 1000,
+        "online_eval_epochs": 0,
+    }
     flags = {
         "data": {"name": request.images, "image_size": SIDE},
         "backbone": {"name": request.network},

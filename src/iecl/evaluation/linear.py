@@ -295,7 +295,7 @@ def _details(result: LinearResult, settings: LinearSettings) -> dict[str, Any]:
     made: dict[str, Any] = {"train_top1": result.train_top1}
     if settings.mode == "sweep":
         made["sweep"] = {
-            "rate": result.pace.rate,
+            "lr": result.pace.rate,
             "weight_decay": result.pace.decay,
             "held_out_top1": result.held_out,
             "batch": result.batch,

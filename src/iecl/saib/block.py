@@ -23,7 +23,7 @@ FORMS = ("batch", "sample")
 ACTIVATIONS = {"silu": nn.SiLU, "relu": nn.ReLU, "softplus": nn.Softplus}
 
 
-def patchify(x: Float[Tensor, "n c height width"], patch: int) -> Float[Tensor, "n c tokens area"]:
+def patchify(x: Float[Tensor, "n c height width"], patch_size: int) -> Float[Tensor, "n c tokens area"]:
     """Cut every channel into square patches, row by row.
 
     >>> patchify(torch.arange(16.0).reshape(1, 1, 4, 4), 2)[0, 0]
@@ -33,23 +33,23 @@ def patchify(x: Float[Tensor, "n c height width"], patch: int) -> Float[Tensor, 
             [10., 11., 14., 15.]])
     """
     n, c, height, width = x.shape
-    cut = x.reshape(n, c, height // patch, patch, width // patch, patch)
-    return cut.transpose(3, 4).reshape(n, c, -1, patch * patch)
+    cut = x.reshape(n, c, height // patch_size, patch_size, width // patch_size, patch_size)
+    return cut.transpose(3, 4).reshape(n, c, -1, patch_size * patch_size)
 
 
 def unpatchify(
-    tokens: Float[Tensor, "n c tokens area"], height: int, width: int, patch: int
+    tokens: Float[Tensor, "n c tokens area"], height: int, width: int, patch_size: int
 ) -> Float[Tensor, "n c {height} {width}"]:
     """Put patches back where `patchify` took them from."""
     n, c = tokens.shape[:2]
-    cut = tokens.reshape(n, c, height // patch, width // patch, patch, patch)
+    cut = tokens.reshape(n, c, height // patch_size, width // patch_size, patch_size, patch_size)
     return cut.transpose(3, 4).reshape(n, c, height, width)
 
 
 class SAIB(nn.Module):
     """The printed input block: `x + unpatchify(tokens + convolutions(tokens))`.
 
-    >>> block = SAIB(image_size=32, batch=8, patch=4)
+    >>> block = SAIB(image_size=32, batch=8, patch_size=4)
     >>> block(torch.randn(8, 3, 32, 32)).shape
     torch.Size([8, 3, 32, 32])
     """
@@ -59,14 +59,14 @@ class SAIB(nn.Module):
         *,
         image_size: int | tuple[int, int],
         batch: int = 0,
-        patch: int = 4,
+        patch_size: int = 4,
         form: str = "batch",
         cascade: int = 1,
         convs: int = 3,
         skips: Sequence[str] = SKIPS,
         norm: str = "batch",
         activation: str = "silu",
-        position: str = "learned",
+        pos_embed: str = "learned",
         channels: int = 3,
     ) -> None:
         """Build for images of one size; every argument is a setting of `[saib]` and means the same there.
@@ -86,15 +86,15 @@ class SAIB(nn.Module):
         """
         super().__init__()
         skips = (skips,) if isinstance(skips, str) else tuple(skips)
-        given = {"patch": patch, "cascade": cascade, "convs": convs, "skips": list(skips)}
-        build(SAIBSettings, given | {"norm": norm, "activation": activation, "position": position}, "saib", "SAIB")
+        given = {"patch_size": patch_size, "cascade": cascade, "convs": convs, "skips": list(skips)}
+        build(SAIBSettings, given | {"norm": norm, "activation": activation, "pos_embed": pos_embed}, "saib", "SAIB")
         if form not in FORMS:
             raise UserError(f"SAIB has no form {form!r}", where="form", do=did_you_mean(form, FORMS))
         height, width = sides(image_size)
-        if patch < 1 or height % patch or width % patch:
+        if patch_size < 1 or height % patch_size or width % patch_size:
             fits = [p for p in range(1, min(height, width) + 1) if height % p == 0 and width % p == 0]
             raise UserError(
-                f"SAIB cannot cut images of {height}×{width} into patches of {patch}",
+                f"SAIB cannot cut images of {height}×{width} into patches of {patch_size}",
                 where="saib.patch_size",
                 do=f"a patch that fits: {', '.join(map(str, fits))}",
             )
@@ -104,24 +104,25 @@ class SAIB(nn.Module):
                 where="saib.form = batch",
                 do="give batch=, the number of images in every step, or form='sample'",
             )
-        self.form, self.batch, self.patch = form, batch, patch
+        self.form, self.batch, self.patch_size = form, batch, patch_size
         self.channels, self.height, self.width = channels, height, width
-        grid = (height // patch) * (width // patch)
+        grid = (height // patch_size) * (width // patch_size)
         lanes = batch if form == "batch" else channels
         tokens = channels * grid if form == "batch" else grid
         self.blocks = nn.ModuleList(
-            _TokenBlock(lanes, tokens, patch * patch, convs, skips, norm, activation, position) for _ in range(cascade)
+            _TokenBlock(lanes, tokens, patch_size * patch_size, convs, skips, norm, activation, pos_embed)
+            for _ in range(cascade)
         )
 
     def forward(self, x: Float[Tensor, "n c h w"], stream: Stream | None = None) -> Float[Tensor, "n c h w"]:
         """Images to images of the same shape; the printed block draws no noise from the stream."""
         self._check(x)
         for block in self.blocks:
-            tokens = patchify(x, self.patch)
+            tokens = patchify(x, self.patch_size)
             # Batch form: [1, N, C·T, p²]. The images become the channels that the convolutions mix.
             laid = tokens.reshape(1, self.batch, -1, tokens.shape[-1]) if self.form == "batch" else tokens
             mixed = block(laid).reshape(tokens.shape)
-            moved = unpatchify(mixed, self.height, self.width, self.patch)
+            moved = unpatchify(mixed, self.height, self.width, self.patch_size)
             x = x + moved if block.has_image_skip else moved
         return x
 
@@ -160,7 +161,7 @@ class _TokenBlock(nn.Module):
         skips: Sequence[str],
         norm: str,
         activation: str,
-        position: str,
+        pos_embed: str,
     ) -> None:
         super().__init__()
         self.has_stack_skip, self.has_image_skip = "stack" in skips, "image" in skips
@@ -179,10 +180,10 @@ class _TokenBlock(nn.Module):
             )
             for i, o, kernel in plan
         )
-        self.position = _position(position, tokens, area)
+        self.pos_embed = _position(pos_embed, tokens, area)
 
     def forward(self, tokens: Float[Tensor, "n lanes tokens area"]) -> Float[Tensor, "n lanes tokens area"]:
-        tokens = tokens if self.position is None else tokens + self.position
+        tokens = tokens if self.pos_embed is None else tokens + self.pos_embed
         y = tokens
         for number, stage in enumerate(self.stages):
             y = y + stage(y) if self.has_inner_skip and number == self.inner else stage(y)

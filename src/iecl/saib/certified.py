@@ -35,8 +35,8 @@ class CertifiedSAIB(nn.Module):
         self,
         *,
         image_size: int,
-        patch: int = 4,
-        units: int = 32,
+        patch_size: int = 4,
+        hidden_dim: int = 32,
         cascade: int = 1,
         noise: str = "image",
         noise_scale: float = 1.0,
@@ -50,21 +50,27 @@ class CertifiedSAIB(nn.Module):
         image and noise (`pixel`: proved, never exceeded and seldom reached).
         """
         super().__init__()
-        given = {"patch": patch, "units": units, "cascade": cascade, "noise": noise, "noise_scale": noise_scale}
+        given = {
+            "patch_size": patch_size,
+            "hidden_dim": hidden_dim,
+            "cascade": cascade,
+            "noise": noise,
+            "noise_scale": noise_scale,
+        }
         build(SAIBSettings, given | {"budget": budget, "budget_kind": budget_kind}, "saib", "CertifiedSAIB")
         if not isinstance(image_size, int) or image_size < 1:
             raise UserError(f"image_size is {image_size!r}", where="CertifiedSAIB", do="give the side of the images")
-        if patch < 1 or image_size % patch:
+        if patch_size < 1 or image_size % patch_size:
             fits = ", ".join(str(p) for p in range(1, image_size + 1) if image_size % p == 0)
             raise UserError(
-                f"SAIB cannot cut images of {image_size}×{image_size} into patches of {patch}",
+                f"SAIB cannot cut images of {image_size}×{image_size} into patches of {patch_size}",
                 where="saib.patch_size",
                 do=f"a patch that fits: {fits}",
             )
         self.image_size, self.noise = image_size, noise
         # Layers in a row share the budget: changes of layers that agree add up at most to it.
         self.layers = nn.ModuleList(
-            _Layer(channels, patch, units, noise_scale, budget / cascade, budget_kind) for _ in range(cascade)
+            _Layer(channels, patch_size, hidden_dim, noise_scale, budget / cascade, budget_kind) for _ in range(cascade)
         )
 
     def forward(self, x: Float[Tensor, "n c h w"], stream: Stream | None = None) -> Float[Tensor, "n c h w"]:
@@ -112,7 +118,7 @@ class CertifiedSAIB(nn.Module):
         itself where a row of patches is small (up to 512 numbers: 32×32 pixels in patches of 4); it costs three
         products with J for each of these numbers.
 
-        >>> block = CertifiedSAIB(image_size=8, units=8, cascade=2)
+        >>> block = CertifiedSAIB(image_size=8, hidden_dim=8, cascade=2)
         >>> found = block.certificate(torch.randn(4, 3, 8, 8))
         >>> bool((found.sigma_min >= 1).all()), bool((found.log_det > 0).all())
         (True, True)
@@ -182,13 +188,15 @@ class _Layer(nn.Module):
     seen: Tensor
 
     def __init__(
-        self, channels: int, patch: int, units: int, noise_scale: float, budget: float, budget_kind: str
+        self, channels: int, patch_size: int, hidden_dim: int, noise_scale: float, budget: float, budget_kind: str
     ) -> None:
         super().__init__()
-        self.patch, self.noise_scale, self.budget, self.budget_kind = patch, noise_scale, budget, budget_kind
-        self.coarse = nn.Parameter(torch.randn(units, channels, patch, patch) / (patch * channels**0.5))
-        self.fine = nn.Parameter(torch.randn(units // 2, channels, 3, 3) / (3 * channels**0.5))
-        self.bias = nn.Parameter(torch.zeros(units + units // 2))
+        self.patch_size, self.noise_scale, self.budget, self.budget_kind = patch_size, noise_scale, budget, budget_kind
+        self.coarse = nn.Parameter(
+            torch.randn(hidden_dim, channels, patch_size, patch_size) / (patch_size * channels**0.5)
+        )
+        self.fine = nn.Parameter(torch.randn(hidden_dim // 2, channels, 3, 3) / (3 * channels**0.5))
+        self.bias = nn.Parameter(torch.zeros(hidden_dim + hidden_dim // 2))
         # The factor a. It moves between optimizer steps and not within a forward pass: were it a function of the
         # batch, the Jacobian would have further terms and the bound would be lost. 0: the first batch sets it.
         self.register_buffer("gain", torch.zeros(()))
@@ -214,16 +222,16 @@ class _Layer(nn.Module):
 
     def _hidden(self, x: Tensor, stream: Stream | None, number: int, image_wide: bool) -> tuple[Tensor, Tensor]:
         """Both maps of `x` before the activation, with noise if there is a stream."""
-        units = len(self.coarse)
-        coarse = conv2d(x, self.coarse, self.bias[:units], stride=self.patch)
-        fine = conv2d(x, self.fine, self.bias[units:], padding=1)
+        hidden_dim = len(self.coarse)
+        coarse = conv2d(x, self.coarse, self.bias[:hidden_dim], stride=self.patch_size)
+        fine = conv2d(x, self.fine, self.bias[hidden_dim:], padding=1)
         if stream is not None:
             coarse = coarse + self._noise(coarse, stream, 2 * number, image_wide)
             fine = fine + self._noise(fine, stream, 2 * number + 1, image_wide)
         return coarse, fine
 
     def _change(self, coarse: Tensor, fine: Tensor) -> Tensor:
-        change = conv_transpose2d(coarse, self.coarse, stride=self.patch)
+        change = conv_transpose2d(coarse, self.coarse, stride=self.patch_size)
         return change + conv_transpose2d(fine, self.fine, padding=1)
 
     def _noise(self, hidden: Tensor, stream: Stream, part: int, image_wide: bool) -> Tensor:

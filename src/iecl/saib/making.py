@@ -13,8 +13,8 @@ def make_saib(settings: SAIBSettings, *, image_size: int, batch: int) -> SAIB | 
     if settings.form == "certified":
         return CertifiedSAIB(
             image_size=image_size,
-            patch=settings.patch_size,
-            units=settings.hidden_dim,
+            patch_size=settings.patch_size,
+            hidden_dim=settings.hidden_dim,
             cascade=settings.cascade,
             noise=settings.noise,
             noise_scale=settings.noise_scale,
@@ -24,12 +24,12 @@ def make_saib(settings: SAIBSettings, *, image_size: int, batch: int) -> SAIB | 
     return SAIB(
         image_size=image_size,
         batch=batch,
-        patch=settings.patch_size,
+        patch_size=settings.patch_size,
         form=settings.form,
         cascade=settings.cascade,
         convs=settings.convs,
         skips=settings.skips,
         norm=settings.norm,
         activation=settings.activation,
-        position=settings.pos_embed,
+        pos_embed=settings.pos_embed,
     )

@@ -45,7 +45,7 @@ def predict(plan: Plan, seconds: float = PROBE_SECONDS, *, quiet: bool = True) -
         "device": measured["device"],
         "processes": measured["processes"],
         "by_batch": rows,
-        "suggested": {"batch": batch, "workers": workers, "why": [batch_reason, workers_reason]},
+        "suggested": {"batch_size": batch, "num_workers": workers, "why": [batch_reason, workers_reason]},
         "warnings": warnings_for(measured, plan),
         "measured": measured,
     }

@@ -104,7 +104,7 @@ class Recorder:
         names = list(readings)
         values = parallel.average(torch.stack([readings[name].detach().float() for name in names])).tolist()
         row: dict[str, Any] = {"step": clock.step, "epoch": clock.epoch, **dict(zip(names, values, strict=True))}
-        row |= {"rate": rate, "images_per_second": round(self.images_per_second(), 1)}
+        row |= {"lr": rate, "images_per_second": round(self.images_per_second(), 1)}
         if not self.fabric.is_global_zero:
             return
         self.run.append_metrics(row)

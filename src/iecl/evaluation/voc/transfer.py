@@ -74,6 +74,6 @@ def common_protocol(bench: Bench, train: VocSet, test: VocSet, proof: str, batch
 
 def identity(evaluation: str, values: dict[str, Any], bench: Bench, train: VocSet, proof: str) -> dict[str, Any]:
     """What must be equal for a training to go on from where another stopped; threads do not matter."""
-    kept = {name: value for name, value in values.items() if name not in ("workers", "test")}
+    kept = {name: value for name, value in values.items() if name not in ("num_workers", "test")}
     scale = {"mean": list(bench.model.mean), "std": list(bench.model.std)}
     return {"evaluation": evaluation, "settings": kept, "weights": proof, "data": train.fingerprint, **scale}
