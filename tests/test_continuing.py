@@ -80,7 +80,7 @@ def test_a_new_run_starts_from_the_weights_of_another(
     still = [*tiny, "optimizer.lr=1e-30", "optimizer.weight_decay=0"]  # the first weights stay, and can be read
     options = RUN | {"quiet": False, "backbone": ""}
     made = iecl.pretrain(
-        image_folder, tmp_path / "new", method="byol", epochs=1, sets=still, start_from=source, **options
+        image_folder, tmp_path / "new", method="byol", epochs=1, sets=still, init_from=source, **options
     )
     proof = load_model(short).proof
     (line,) = (record.getMessage() for record in caplog.records if "starting from" in record.getMessage())
@@ -118,11 +118,11 @@ def test_speed_and_forecast_of_a_resumed_run_count_its_own_steps(short: Path, ca
 
 
 def test_resuming_and_starting_from_weights_exclude_each_other(short: Path) -> None:
-    with pytest.raises(UserError, match=r"has its weights already \(--from\)"):
-        iecl.pretrain(out=short, resume=True, start_from=short)
+    with pytest.raises(UserError, match=r"has its weights already \(--init-from\)"):
+        iecl.pretrain(out=short, resume=True, init_from=short)
 
 
 def test_weights_of_another_backbone_are_refused(short: Path, image_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds a resnet10-w16, its weights do not fit resnet10-w32 \(--backbone\)"):
-        iecl.pretrain(image_folder, tmp_path / "new", **(RUN | {"backbone": "resnet10-w32"}), start_from=short)
+        iecl.pretrain(image_folder, tmp_path / "new", **(RUN | {"backbone": "resnet10-w32"}), init_from=short)
     assert not (tmp_path / "new").exists()

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from iecl.console import log_to_terminal
 from iecl.errors import UserError
 from iecl.launch import rank_at_start
+from iecl.names import suggestion
 from iecl.runs.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """Every setting of the run."""
-        from iecl.settings import read_toml
-
-        return read_toml(RunDirectory(self.path).settings)
+        return RunDirectory(self.path).read_settings()
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -60,24 +59,54 @@ class Run:
         return export(self.path, out, **options)
 
 
+class CommonSettings(TypedDict, total=False):
+    """Settings that nearly every run has: arguments of `pretrain` and `plan`, and flags of the command."""
+
+    backbone: str
+    epochs: int | None
+    batch_size: int | None
+    lr: float | None
+    weight_decay: float | None
+    image_size: int | None
+    num_workers: int | None
+    augmentation: str
+    precision: str
+    seed: int | None
+    accelerator: str
+    devices: int | None
+    nodes: int | None
+    strategy: str
+
+
+PLACES = {
+    "data": "data.name",
+    "backbone": "backbone.name",
+    "lr": "optimizer.lr",
+    "weight_decay": "optimizer.weight_decay",
+    "image_size": "data.image_size",
+    "num_workers": "data.num_workers",
+    "augmentation": "augmentation.policy",
+    **{name: f"training.{name}" for name in ("epochs", "batch_size", "precision", "seed")},
+    **{name: f"training.{name}" for name in ("accelerator", "devices", "nodes", "strategy")},
+}
+"""Which setting each of them is."""
+
+
 def pretrain(
     data: str | Path = "",
     out: str | Path = "",
     *,
     method: str = "",
-    backbone: str = "",
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    seed: int | None = None,
     recipe: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     sets: Iterable[str] = (),
-    start_from: str | Path = "",
+    init_from: str | Path = "",
     layout: str = "",
     allow: Sequence[str] = (),
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
+    **common: Unpack[CommonSettings],
 ) -> Run:
     """Train a backbone on images and return its run.
 
@@ -85,93 +114,83 @@ def pretrain(
         data: a folder of images, a packed file, or a name from `iecl list datasets`.
         out: the run directory; by default runs/<method>-<data>.
         method: a name from `iecl list methods`; by default the recipe's, or ie-cl.
-        backbone: a name from `iecl list backbones`; by default a ResNet-18 for the image size.
-        epochs: passes over the data.
-        batch_size: images in a loss, over all processes.
-        seed: decides every random draw.
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
-        settings: further settings by section, as in `{"optimizer": {"lr": 1e-3}}`.
-        sets: the same as text, as in `["optimizer.lr=1e-3"]`.
-        start_from: a run or a file of weights that the backbone begins with; everything else begins afresh.
+        settings: further settings by section, as in `{"optimizer": {"grad_clip": 1.0}}`.
+        sets: the same as text, as in `["optimizer.grad_clip=1.0"]`.
+        init_from: a run or a file of weights that the backbone begins with; everything else begins afresh.
         layout: how a file from elsewhere names its tensors, where that is not clear.
         allow: patterns of its tensors that may be missing, misshapen or unexpected.
         resume: go on with the run in `out`; settings given here must equal the run's.
         overwrite: replace a run in `out`.
         quiet: show warnings only.
+        **common: `backbone`, `epochs`, `batch_size`, `lr` and the others of `CommonSettings`.
     """
     from iecl import starting
-    from iecl.settings import merge
 
     quiet = quiet or rank_at_start() > 0
-    given = merge(_flags(data, backbone, epochs, batch_size, seed), settings or {})
+    given = _given({"data": str(data), **common}, settings, "iecl.pretrain")
     asked = starting.Asked(out, method, recipe, given, tuple(sets), overwrite)
     with log_to_terminal(quiet):
-        if resume and start_from:
-            raise UserError("a resumed run has its weights already", where="--from", do="leave --from out")
+        if resume and init_from:
+            raise UserError("a resumed run has its weights already", where="--init-from", do="leave it out")
         if resume:
             return Run(starting.resume(asked, quiet))
-        if start_from:
-            foreign = {"backbone": backbone, "layout": layout, "allow": allow}
-            return Run(starting.start_from(str(start_from), foreign, asked, quiet))
+        if init_from:
+            foreign = {"backbone": common.get("backbone", ""), "layout": layout, "allow": allow}
+            return Run(starting.start_from(str(init_from), foreign, asked, quiet))
         if layout or allow:
-            raise UserError("which file has that layout or exception?", where="--from", do="name it")
+            raise UserError("which file has that layout or exception?", where="--init-from", do="name it")
         return Run(starting.start_afresh(asked, quiet))
 
 
-def _flags(
-    data: str | Path, backbone: str, epochs: int | None, batch_size: int | None, seed: int | None = None
+def _given(
+    common: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]] | None, caller: str
 ) -> dict[str, dict[str, Any]]:
-    """What was given of the settings that nearly every run has, by section."""
-    flags: dict[str, dict[str, Any]] = {}
-    for section, key, value in (
-        ("data", "name", str(data) if data else None),
-        ("backbone", "name", backbone or None),
-        ("training", "epochs", epochs),
-        ("training", "batch", batch_size),
-        ("training", "seed", seed),
-    ):
-        if value is not None:
-            flags.setdefault(section, {})[key] = value
-    return flags
+    """What was given of the common settings, and the others, by section."""
+    from iecl.settings import merge
+
+    given: dict[str, dict[str, Any]] = {}
+    for name, value in common.items():
+        if name not in PLACES:
+            raise UserError(f"{caller} has no argument {name!r}", do=suggestion(name, PLACES))
+        section, _, key = PLACES[name].partition(".")
+        if value is not None and value != "":
+            given.setdefault(section, {})[key] = value
+    return merge(given, settings or {})
 
 
 def plan(
     data: str | Path = "",
     *,
     method: str = "",
-    backbone: str = "",
-    epochs: int | None = None,
-    batch_size: int | None = None,
     recipe: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     sets: Iterable[str] = (),
     out: str | Path = "",
     seconds: float = 20.0,
     quiet: bool = True,
+    **common: Unpack[CommonSettings],
 ) -> dict[str, Any]:
     """Try a few training steps and predict what a run will take: memory by batch size, time, disk.
 
     Args:
-        data: this and all that follows down to `sets`: as for `pretrain`.
+        data: this, `method`, `recipe`, `settings`, `sets` and `common`: as for `pretrain`.
         method: a name from `iecl list methods`.
-        backbone: a name from `iecl list backbones`.
-        epochs: passes over the data.
-        batch_size: images in a loss, over all processes.
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
         settings: further settings by section.
         sets: the same as text.
         out: the run directory of a run to come: it keeps the forecast, and the run ends by comparing it with the truth.
         seconds: how long to try; starting torch and opening images come on top.
         quiet: show no progress.
+        **common: as for `pretrain`.
     """
     from iecl.data.resolve import resolve_data
     from iecl.runs.claim import claim
     from iecl.runs.directory import write_json
-    from iecl.settings import merge
     from iecl.training.plan import make_plan, with_data
     from iecl.training.planning import predict
 
-    given = merge(_flags(data, backbone, epochs, batch_size), settings or {})
+    given = _given({"data": str(data), **common}, settings, "iecl.plan")
     resolved = make_plan(method=method, recipe=recipe, flags=given, sets=sets)
     with claim(out) if out else nullcontext() as claimed:  # what it refuses, it refuses before any work is done
         resolved = with_data(resolved, resolve_data(resolved.data))

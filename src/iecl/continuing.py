@@ -1,6 +1,6 @@
 """Three ways to go on, each with its own spelling: the same run, the same run for longer, a new run from weights.
 
-`--resume` changes nothing and needs nothing from here. `extend` plans the schedule anew, `--from` takes weights only.
+`--resume` changes nothing and needs nothing from here. `extend` plans the schedule anew, `--init-from` takes weights only.
 """
 
 import json
@@ -43,7 +43,7 @@ def longer(parent: RunDirectory, epochs: int) -> tuple[Plan, dict[str, Any]]:
     per_epoch, rest = divmod(state["steps"], plan.training.epochs)
     if rest or not per_epoch:
         words = f"the checkpoint in {parent.path} is of {state['steps']} steps"
-        raise UserError(f"{words}, which are not {plan.training.epochs} epochs", where="RUN", do="use --from")
+        raise UserError(f"{words}, which are not {plan.training.epochs} epochs", where="RUN", do="use --init-from")
     if epochs * per_epoch <= state["step"]:
         done = state["step"] / per_epoch
         raise UserError(f"{parent.path} has done {done:g} epochs already", where="--epochs", do="give a larger number")

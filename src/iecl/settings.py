@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from iecl.errors import UserError, did_you_mean
+from iecl.names import suggestion
 from iecl.reading import LARGEST, MOST_TOML, parse_toml, read_text
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ def build(cls: type[T], values: Values, section: str, origin: str = "") -> T:
     made: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
-            raise UserError(f"[{section}] has no setting {key!r}", where=origin, do=did_you_mean(key, known))
+            raise UserError(f"[{section}] has no setting {key!r}", where=origin, do=suggestion(key, known, section))
         name, where = f"{section}.{key}", origin or known[key].metadata.get("flag", "")
         made[key] = _convert(value, hints[key], name, where)
         _check_range(made[key], known[key], name, where)

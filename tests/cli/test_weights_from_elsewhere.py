@@ -65,4 +65,4 @@ def test_own_weights_are_whole(lacking: Path, tmp_path: Path, capsys: pytest.Cap
 
 def test_an_exception_is_for_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "--data", str(tmp_path), "--allow", "layer4.*"]) == 2
-    assert "which file has that layout or exception? (--from)" in capsys.readouterr().err
+    assert "which file has that layout or exception? (--init-from)" in capsys.readouterr().err

@@ -68,7 +68,7 @@ def test_a_detector_is_trained_and_says_what_its_number_rests_on(voc: MadeVoc, n
 
 
 def test_the_loss_falls(voc: MadeVoc) -> None:
-    curve = measure(voc, epochs=12, schedule="constant", mirror=False).details["curve"]["loss"]
+    curve = measure(voc, epochs=12, schedule="constant", hflip=False).details["curve"]["loss"]
     assert sum(curve[-3:]) < 0.8 * sum(curve[:3])
 
 
@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_bits_with_any_number_of_threads_and_anothe
     first = measure(voc)
     torch.manual_seed(5)  # whatever torch's generator did before
     before = torch.random.get_rng_state()
-    second, other = measure(voc, workers=2), measure(voc, seed=1)
+    second, other = measure(voc, num_workers=2), measure(voc, seed=1)
     assert numbers(first) == numbers(second)
     assert first.details["curve"] != other.details["curve"]
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -204,7 +204,7 @@ def test_a_missing_extra_is_named_before_anything_is_read(monkeypatch: pytest.Mo
 
 def test_a_rate_that_is_too_high_is_told_and_not_measured(voc: MadeVoc) -> None:
     with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at step \d+ .*take a smaller rate"):
-        measure(voc, rate=1e12, epochs=4)
+        measure(voc, lr=1e12, epochs=4)
 
 
 @pytest.mark.parametrize(

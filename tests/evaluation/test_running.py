@@ -69,7 +69,7 @@ def test_a_run_that_ignored_the_class_folders_is_measured_by_them(made_run: Made
 
 @pytest.mark.parametrize("mode", ["cached", "literal"])
 def test_a_linear_probe_reports_its_last_epoch(made_run: MadeRun, mode: str) -> None:
-    result = evaluate("linear", made_run.directory.path, epochs=30, rate=0.3, mode=mode)
+    result = evaluate("linear", made_run.directory.path, epochs=30, lr=0.3, mode=mode)
     assert result["protocol_id"] == f"linear/1 sgd lr=0.3 wd=1e-05 batch=512 epochs=30 {mode} whole 16px"
     assert result["top1"] == result["train_top1"] == 1.0
     assert result["protocol"]["epochs"] == 30
@@ -159,8 +159,8 @@ def test_a_file_needs_to_be_told_which_images(made_run: MadeRun) -> None:
 def test_repetitions_give_a_mean_and_a_deviation(tmp_path: Path) -> None:
     run = MadeRun(tmp_path / "run", data="digits")
     run.save_weights()
-    single = [evaluate("linear", run.directory.path, epochs=1, rate=0.3, seed=seed)["top1"] for seed in (4, 5, 6)]
-    result = evaluate("linear", run.directory.path, epochs=1, rate=0.3, seed=4, seeds=3)
+    single = [evaluate("linear", run.directory.path, epochs=1, lr=0.3, seed=seed)["top1"] for seed in (4, 5, 6)]
+    result = evaluate("linear", run.directory.path, epochs=1, lr=0.3, seed=4, seeds=3)
     assert len(set(single)) > 1  # the order of the features decides, after so little training
     assert result["by_seed"]["top1"] == single
     assert result["top1"] == pytest.approx(mean(single))
@@ -185,7 +185,7 @@ def test_a_result_says_which_images_were_right(tmp_path: Path, name: str, option
 
 
 def test_images_that_were_learnt_from_are_listed_beside_the_result(made_run: MadeRun) -> None:
-    result = evaluate("fewshot", made_run.directory.path, shares=[], shots=[2], tries=3)
+    result = evaluate("fewshot", made_run.directory.path, label_fractions=[], shots=[2], trials=3)
     lists = json.loads((made_run.directory.evaluations / "images" / Path(result["file"]).name).read_text())
     assert [len(part) for part in lists["2shot"]] == [6, 6, 6]
     assert result["numbers"] == ["top1_2shot"] == list(result["deviation"])

@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_bits_with_any_number_of_threads_and_anothe
     first = measure(voc)
     torch.manual_seed(5)  # whatever torch's generator did before
     before = torch.random.get_rng_state()
-    second, other = measure(voc, workers=2), measure(voc, seed=1)
+    second, other = measure(voc, num_workers=2), measure(voc, seed=1)
     assert numbers(first) == numbers(second)
     assert first.details["curve"] != other.details["curve"]
     assert torch.equal(torch.random.get_rng_state(), before)

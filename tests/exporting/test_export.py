@@ -65,8 +65,8 @@ def test_the_file_says_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
     assert loading == made["snippet"]
     assert version
     recipe = tomllib.loads(metadata.pop("recipe"))
-    assert recipe["training"]["batch"] == 4
-    assert recipe["method"]["queue"] == 8
+    assert recipe["training"]["batch_size"] == 4
+    assert recipe["method"]["queue_size"] == 8
     metadata = {name: value for name, value in metadata.items() if not name.startswith("proof_")}
     assert len(metadata.pop("digest")) == 16
     assert metadata == {

@@ -193,7 +193,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     assert "at step 2" in message
     assert "last good checkpoint" in message
     run = tmp_path / "run"
-    again = f"iecl pretrain --recipe {run} --out {run}-again --set optimizer.lr=1e+29 --from {run}"
+    again = f"iecl pretrain --recipe {run} --out {run}-again --set optimizer.lr=1e+29 --init-from {run}"
     assert again in message
     assert f"iecl replay {tmp_path / 'run'} --step 2" in message
     kept = load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")

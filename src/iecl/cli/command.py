@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from iecl.console import one_line, show
 from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
+from iecl.names import suggested_flag
 from iecl.runs.directory import strict_json
 
 VERBS = {
@@ -97,12 +98,9 @@ def _dispatch(words: list[str]) -> int:
     args, extra = parser.parse_known_args(words)
     if extra:
         flags = [option for action in chosen._actions for option in action.option_strings]
-        do = (
-            did_you_mean(extra[0].partition("=")[0], flags)
-            if extra[0].startswith("-")
-            else f"see: {chosen.prog} --help"
-        )
-        raise UserError(f"{chosen.prog} does not know {extra[0]!r}", do=do)
+        word = extra[0].partition("=")[0]
+        do = suggested_flag(word, flags) if word.startswith("-") else f"see: {chosen.prog} --help"
+        raise UserError(f"{chosen.prog} does not know {word!r}", do=do)
     result: dict[str, Any] = import_module(f"iecl.cli.{args.verb}").run(args)
     if args.json:
         show(strict_json(result), as_result=True)

@@ -13,6 +13,7 @@ from iecl.comparing.results import read_result, result_files
 from iecl.data.settings import LEAST_SIDE
 from iecl.errors import UserError, did_you_mean
 from iecl.methods import HOSTS, METHODS
+from iecl.names import current_settings
 from iecl.reading import MOST_TOML, check, parse_toml, read_text
 from iecl.recipes import list_recipes
 from iecl.runs.directory import RunDirectory
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, Any]:
     text = read_text(found.settings, MOST_TOML)
-    settings, summary = parse_toml(text, str(found.settings)), found.read_summary()
+    settings, summary = current_settings(parse_toml(text, str(found.settings))), found.read_summary()
     for section in ("method", "data"):
         check(settings, str(found.settings), needed={section: dict})
         check(settings[section], f"[{section}] of {found.settings}", needed={"name": str})

@@ -22,5 +22,5 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     made = api.plan(args.data, **asked(args), out=args.out, seconds=args.seconds, quiet=args.quiet)
     say(args, *words(made))
     where = f" --out {args.out}" if args.out else ""
-    say(args, f"next: iecl pretrain with the same words{where} --batch-size {made['suggested']['batch']}")
+    say(args, f"next: iecl pretrain with the same words{where} --batch-size {made['suggested']['batch_size']}")
     return made

@@ -16,7 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
     parser.add_argument("--out", default="", help="run directory to write; default: runs/METHOD-DATA")
     parser.add_argument("--seed", type=int, help="decides every random draw")
-    parser.add_argument("--from", dest="start_from", default="", help="run or file of weights to begin with")
+    parser.add_argument(
+        "--init-from", "--from", dest="init_from", default="", help="run or file of weights to begin with"
+    )
     add_exceptions(parser)
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
@@ -35,6 +37,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backbone", default="", help="a name from: iecl list backbones; default: a ResNet-18")
     parser.add_argument("--epochs", type=int, help="passes over the data")
     parser.add_argument("--batch-size", type=int, help="images in a loss, over all processes")
+    parser.add_argument("--lr", type=float, help="peak learning rate")
+    parser.add_argument("--weight-decay", type=float, help="weight decay")
+    parser.add_argument("--image-size", type=int, help="side of a view in pixels; default: chosen from the images")
+    parser.add_argument("--augmentation", default="", help="how views are made: simclr, moco-v2, byol, crop, none, ...")
+    parser.add_argument("--precision", default="", help="auto, 32-true, bf16-mixed or 16-mixed")
+    parser.add_argument("--workers", dest="num_workers", type=int, help="processes that decode images")
     parser.add_argument("--recipe", default="", help="a name from: iecl list recipes, a TOML file, or a run directory")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting, as training.seed=1"
@@ -45,18 +53,21 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accelerator", help="auto, cpu, gpu, cuda or mps")
 
 
+COMMON = (
+    *("backbone", "epochs", "batch_size", "lr", "weight_decay", "image_size", "augmentation", "precision"),
+    *("num_workers", "accelerator", "devices", "nodes", "strategy"),
+)
+"""Flags that are arguments of `iecl.pretrain` by the same name."""
+
+
 def asked(args: argparse.Namespace) -> dict[str, Any]:
     """The settings on the command line, as Python's functions take them."""
-    machine = {name: getattr(args, name) for name in ("devices", "nodes", "strategy", "accelerator")}
     return {
         "method": args.method,
-        "backbone": args.backbone,
-        "epochs": args.epochs,
-        "batch_size": args.batch_size,
         "recipe": args.recipe,
-        "settings": {"training": {name: value for name, value in machine.items() if value is not None}}
-        | ({} if args.saib is None else {"saib": {"form": args.saib}}),
+        "settings": {} if args.saib is None else {"saib": {"form": args.saib}},
         "sets": args.set,
+        **{name: getattr(args, name) for name in COMMON},
     }
 
 
@@ -69,7 +80,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         args.out,
         **asked(args),
         seed=args.seed,
-        start_from=args.start_from,
+        init_from=args.init_from,
         layout=args.layout,
         allow=args.allow,
         resume=args.resume,

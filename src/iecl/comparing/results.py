@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from iecl.comparing.protocols import FREE, deciding, protocol_hash, version_of
 from iecl.errors import UserError
+from iecl.names import current_protocol
 from iecl.reading import fault, number, read_json
 from iecl.runs.directory import RunDirectory
 
@@ -87,7 +88,7 @@ def read_result(file: Path) -> dict[str, Any]:
         why = problem.what
     if why:
         raise UserError(f"{file} is no result of iecl evaluate: {why}", where=str(file))
-    name = found["numbers"][0]
+    name, found["protocol"] = found["numbers"][0], current_protocol(found["protocol"])
     return {"protocol_id": found["evaluation"], **found, name: number(found[name])}
 
 

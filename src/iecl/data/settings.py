@@ -19,7 +19,9 @@ class DataSettings:
     labels: str = setting(
         "auto", "class folders as labels: auto decides from the layout", choices=("auto", "folders", "none")
     )
-    image_size: int = setting(0, "side of a view in pixels; 0: chosen from the images", low=0, high=1024)
+    image_size: int = setting(
+        0, "side of a view in pixels; 0: chosen from the images", low=0, high=1024, flag="--image-size"
+    )
     decode_size: int = setting(0, "side of the square on which decoded images are kept; 0: chosen", low=0, high=2048)
     mean: tuple[float, ...] = setting(
         (), "mean of each channel on the scale 0 to 1; empty: of the dataset, or ImageNet's"

@@ -58,7 +58,7 @@ class LinearSettings:
     seed: int = setting(0, "decides the order of the features and the crops", low=0, high=LARGEST)
 
     def __post_init__(self) -> None:
-        for name in ("rates", "decays"):
+        for name in ("lrs", "weight_decays"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty: a sweep needs one at least")
         if self.crops and self.mode != "cached":

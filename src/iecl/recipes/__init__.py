@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from iecl.errors import UserError, did_you_mean
+from iecl.names import current_settings
 from iecl.settings import merge, read_toml
 
 
@@ -40,9 +41,9 @@ def read_recipe(name: str, method: str = "") -> dict[str, Any]:
 def _read(name: str, method: str) -> dict[str, Any]:
     path = Path(name)
     if path.is_dir() and (path / "settings.toml").is_file():
-        return read_toml(path / "settings.toml")
+        return current_settings(read_toml(path / "settings.toml"))
     if path.suffix == ".toml":
-        return read_toml(path)
+        return current_settings(read_toml(path))
     known = list_recipes()
     full = name if name in known else f"{method}/{name}"
     if full not in known:

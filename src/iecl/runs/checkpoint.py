@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from iecl.errors import UserError
+from iecl.names import current_state
 from iecl.runs.directory import write_atomically
 
 log = logging.getLogger("iecl.runs")
@@ -100,7 +101,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} {words}: its format is {shown(written)}, not {FORMAT}", where=str(path))
     if type(state.get("step")) is not int or state["step"] < 0:
         raise UserError(f"{path} makes no sense: its step is {shown(state.get('step'))}", where=str(path))
-    return state
+    return current_state(state)
 
 
 def weights_in(state: Mapping[str, Any], where: str) -> dict[str, Tensor]:

@@ -27,7 +27,9 @@ from typing import Any
 
 from iecl.console import json_escaped
 from iecl.errors import UserError
+from iecl.names import current_settings
 from iecl.runs.records import read_metrics, read_summary
+from iecl.settings import read_toml
 
 
 class RunDirectory:
@@ -131,6 +133,10 @@ class RunDirectory:
         if self.path.is_dir() and all(entry == self.lock for entry in self.path.iterdir()):
             self.lock.unlink(missing_ok=True)
             self.path.rmdir()
+
+    def read_settings(self) -> dict[str, Any]:
+        """Every setting by section, under the names of today."""
+        return current_settings(read_toml(self.settings))
 
     def append_history(self, row: Mapping[str, Any]) -> None:
         """Note what begins now, and where it comes from."""

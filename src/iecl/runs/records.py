@@ -29,6 +29,8 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of metrics.jsonl: a step, and numbers by name. A last line that a crash cut short is left out."""
     for where, line in read_lines(path):
         row = parse_json(line, where)
+        if "rate" in row:  # its first name
+            row["lr"] = row.pop("rate")
         if type(row.get("step")) is not int or not all(type(value) in (int, float) for value in row.values()):
             check(row, where, needed={"step": int}, known=dict.fromkeys(row, float))
             row = {name: number(value) for name, value in row.items()}

@@ -74,14 +74,14 @@ class SAIB(nn.Module):
         Args:
             image_size: a side, or height and width.
             batch: batch form: how many images it is for, no more and no fewer.
-            patch: side of a patch, a divisor of height and width.
+            patch_size: side of a patch, a divisor of height and width.
             form: `batch`, as printed: images are channels; `sample`: each image alone.
             cascade: blocks in a row, 1 to 3.
             convs: 3 as in the main text, 4 as in the appendix.
             skips: some of `inner`, `stack` and `image`.
             norm: after each convolution: `batch`, `group` or `none`.
             activation: after each norm: `silu`, `relu` or `softplus`.
-            position: code added to the tokens: `learned`, `sincos` or `none`.
+            pos_embed: code added to the tokens: `learned`, `sincos` or `none`.
             channels: colors of an image.
         """
         super().__init__()
@@ -146,7 +146,7 @@ class SAIB(nn.Module):
     def extra_repr(self) -> str:
         """What `print` shows beside the parts."""
         built = f"batch of exactly {self.batch} images" if self.form == "batch" else "any batch"
-        return f"form={self.form}, {built}, {self.channels}×{self.height}×{self.width} in patches of {self.patch}"
+        return f"form={self.form}, {built}, {self.channels}×{self.height}×{self.width} in patches of {self.patch_size}"
 
 
 class _TokenBlock(nn.Module):

@@ -41,7 +41,7 @@ def assemble_method(
     host_class = METHODS[plan.host_name].load()
     backbone = make_backbone(plan.backbone.name, plan.training.seed)
     if start is not None:
-        load_into(backbone, start, "--from")
+        load_into(backbone, start, "--init-from")
     check_size(backbone, plan.backbone.name, plan.data.image_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(counter.key(plan.training.seed, "weights/method"))

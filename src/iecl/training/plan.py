@@ -7,15 +7,16 @@ from typing import Any
 
 from iecl.data.named import DATASETS
 from iecl.data.settings import DataSettings
-from iecl.errors import UserError, did_you_mean
+from iecl.errors import UserError
 from iecl.launch import outside_launch
 from iecl.methods import HOSTS, METHODS
+from iecl.names import suggestion
 from iecl.objective.settings import ObjectiveSettings
 from iecl.recipes import read_recipe
 from iecl.registry import resolve
 from iecl.runs.directory import RunDirectory
 from iecl.saib.settings import SAIBSettings
-from iecl.settings import Values, as_values, build, merge, parse_assignment, read_toml, to_toml
+from iecl.settings import Values, as_values, build, merge, parse_assignment, to_toml
 from iecl.training.settings import BackboneSettings, OptimizerSettings, TrainingSettings
 from iecl.views.policies import POLICIES, AugmentationSettings, resolve_views
 
@@ -89,7 +90,7 @@ def read_plan(run: RunDirectory) -> Plan:
         UserError: its settings.toml cannot be read, or somebody took a choice out of it.
     """
     where = str(run.settings)
-    plan = plan_from_values(read_toml(run.settings), where)
+    plan = plan_from_values(run.read_settings(), where)
     data, saib = plan.data, plan.saib
     is_said = {
         "data.image_size": data.image_size > 0,
@@ -149,10 +150,18 @@ def _sections(values: Values, where: str) -> Values:
     known = {"method", *SECTIONS}
     for section, table in values.items():
         if section not in known:
-            raise UserError(f"there is no section {section!r}", where=where, do=did_you_mean(section, known))
+            raise UserError(
+                f"there is no section {section!r}", where=where, do=_place_of(section) or suggestion(section, known)
+            )
         if not isinstance(table, Mapping):
             raise UserError(f"{section} is a section", where=where, do=f"write {section}.key=value")
     return values
+
+
+def _place_of(key: str) -> str:
+    """The section of a setting that was given without one."""
+    found = [f"{section}.{key}" for section, cls in SECTIONS.items() if key in {field.name for field in fields(cls)}]
+    return f"did you mean {found[0]}?" if found else ""
 
 
 def without_effect(plan: Plan, given: Mapping[str, Any]) -> list[str]:

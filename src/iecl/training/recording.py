@@ -67,9 +67,9 @@ class Recorder:
         raise TrainingError(
             f"{terms} became NaN or infinite at step {step}",
             where=saved,
-            do=f"lower the learning rate: {again}{f' --from {folder}' if kept.exists() else ''}; "
-            "or add optimizer.warmup_epochs, set optimizer.grad_clip=1 or training.precision=32-true; look at the step with: "
-            f"iecl replay {folder} --step {step}",
+            do=f"lower the learning rate: {again}{f' --init-from {folder}' if kept.exists() else ''}; "
+            "or add optimizer.warmup_epochs, set optimizer.grad_clip=1 or training.precision=32-true; "
+            f"look at the step with: iecl replay {folder} --step {step}",
         )
 
     def next_batch(self, batches: Iterator[Batch]) -> Batch:

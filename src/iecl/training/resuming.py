@@ -7,7 +7,7 @@ from typing import Any
 from iecl.data.resolve import folder_of
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
-from iecl.settings import merge, parse_assignment, read_toml
+from iecl.settings import merge, parse_assignment
 from iecl.training.plan import Plan, difference, plan_from_values, read_plan, with_launch
 
 log = logging.getLogger("iecl.training")
@@ -25,7 +25,7 @@ def settings_to_resume(
         UserError: something differs that decides how the run goes on; both values are named.
     """
     before = read_plan(run)
-    after = merge(read_toml(run.settings), flags)
+    after = merge(run.read_settings(), flags)
     for text in sets:
         after = merge(after, parse_assignment(text))
     if method:
