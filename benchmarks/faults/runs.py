@@ -237,7 +237,7 @@ def failed_overwrite() -> Tally:
 
 
 def _content(run: Path) -> dict[str, bytes]:
-    hidden = (".lock", "failed-1")
+    hidden = (".lock", "failed-")
     files = [path for path in run.rglob("*") if path.is_file()]
     named = {str(path.relative_to(run)): path.read_bytes() for path in files}
     return {name: raw for name, raw in named.items() if not name.startswith(hidden)}
