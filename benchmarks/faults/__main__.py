@@ -1,9 +1,10 @@
 """Inject every fault and print a table: tried, survived, lost.
 
 python -m benchmarks.faults            all of them; about half an hour
-python -m benchmarks.faults signal     those whose name has this word in it
+python -m benchmarks.faults signal     those whose name has this word in it; the table keeps the other rows
 """
 
+import json
 import sys
 import tempfile
 import time
@@ -15,6 +16,7 @@ import torch
 
 from benchmarks.faults import checkpoints, data, readers, runs
 from benchmarks.result import RESULTS, write
+from iecl.benching.report import machine_name
 from iecl.console import plain_table
 from iecl.runs.directory import write_atomically
 
@@ -33,10 +35,13 @@ def main() -> int:
                 tried, survived, lost = inject()
                 rows.append((name, (tried, survived, lost), time.monotonic() - began))
                 print(f"{name}: {tried} tried, {survived} survived, {lost} lost", flush=True)
-    if not word:
-        write("faults", "which faults does a run survive?", {"rows": [row(*found) for found in rows]})
-        table = plain_table(["fault", "tried", "survived", "lost"], [[n, *map(str, t)] for n, t, _ in rows])
-        write_atomically(RESULTS / "faults" / "table.md", table + "\n")
+    path = RESULTS / "faults" / f"{machine_name()}.json"
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    every = {found["fault"]: found for found in [*before, *(row(*found) for found in rows)]}
+    write("faults", "which faults does a run survive?", {"rows": [*every.values()]})
+    heads = ["fault", "tried", "survived", "lost"]
+    table = plain_table(heads, [[str(found[head]) for head in heads] for found in every.values()])
+    write_atomically(RESULTS / "faults" / "table.md", table + "\n")
     return int(any(lost for _, (_, _, lost), _ in rows))
 
 
