@@ -1,6 +1,7 @@
 """Three ways to go on, each with its own spelling: the same run, the same run for longer, a new run from weights.
 
-`--resume` changes nothing and needs nothing from here. `extend` plans the schedule anew, `--init-from` takes weights only.
+`--resume` changes nothing and needs nothing from here. `extend` plans the schedule anew, `--init-from`
+takes weights only.
 """
 
 import json

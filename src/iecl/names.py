@@ -12,7 +12,7 @@ from iecl.errors import did_you_mean
 ELSEWHERE: dict[str, str] = {
     "optimizer.lr": "learning_rate base_lr blr max_lr peak_lr init_lr start_lr",
     "optimizer.weight_decay": "wd decay l2 weight_decay_rate",
-    "optimizer.name": "opt optim optimizer_name solver",
+    "optimizer.name": "opt optim optimizer optimizer_name solver",
     "optimizer.momentum": "beta1 betas sgd_momentum",
     "optimizer.beta2": "adam_beta2",
     "optimizer.warmup_epochs": "warmup warmup_steps warm_up lr_warmup scheduler sched lr_scheduler lr_schedule",
@@ -144,7 +144,8 @@ FLAGS = {
     "saib.form": "--saib",
 }
 """Flags that are not called like their setting."""
-_MEANT = {word: name for name, words in ELSEWHERE.items() for word in words.split()}
+_MEANT = {name.rpartition(".")[2]: name for name in ELSEWHERE if not name.endswith(".name")}
+_MEANT |= {word: name for name, words in ELSEWHERE.items() for word in words.split()}
 
 
 def current_settings(values: Mapping[str, Any]) -> dict[str, Any]:
