@@ -46,7 +46,7 @@ bench: $(READY)  ## measure every speed question beside peers that are installed
 	@$(BIN)/iecl bench --out benchmarks/results
 
 docs: $(READY)  ## build the documentation; a warning is an error
-	@$(BIN)/python docs/generate.py
+	@PYTHONPATH=. $(BIN)/python docs/generate.py
 	@$(BIN)/sphinx-build -q -W -n -b html docs docs/_build/html
 
 lock: $(READY)  ## pin the newest versions that pyproject.toml allows

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench import QUESTIONS
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.report import reached_in_words, shown, write_page, write_result
 from iecl.allocation import give_back_freed_memory, keep_freed_memory
-from iecl.benching import QUESTIONS
-from iecl.benching.effort import Content, Effort
-from iecl.benching.report import reached_in_words, shown, write_page, write_result
 from iecl.console import log_to_terminal
 from iecl.data.resolve import usable_cores
 from iecl.errors import UserError
 from iecl.registry import resolve
 
-log = logging.getLogger("iecl.benching")
+log = logging.getLogger("iecl.bench")
 
 
 def bench(
@@ -27,19 +27,7 @@ def bench(
     rounds: int = 0,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """Measure how fast this machine trains, beside other libraries where they are installed.
-
-    Args:
-        questions: names from `iecl bench --list`; by default all of them, which takes hours.
-        out: a folder: `<question>/<machine>.json` holds every raw value, `bench.md` is a page made from all of them.
-        data: a folder of pictures for questions that read some; by default they are made.
-        quick: small sizes and few rounds, to see that everything runs: two minutes for all.
-        rounds: how many rounds count; by default as many as a question finds right.
-        quiet: show warnings only.
-
-    Returns:
-        The path of the page, and by question the file that was written and its rows.
-    """
+    """Ask each question and write what it finds: see `iecl.bench`."""
     chosen = {name: resolve(name, QUESTIONS, "question", "QUESTION") for name in questions or QUESTIONS}
     folder, pictures = Path(out), Path(data) if data else None
     if pictures is not None and not pictures.is_dir():

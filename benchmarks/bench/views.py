@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from iecl.benching.effort import Content, Effort
-from iecl.benching.pictures import pillow, textured
-from iecl.benching.turns import Arm, ratios, seconds, summaries, take_turns, with_threads
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.pictures import pillow, textured
+from benchmarks.bench.turns import Arm, ratios, seconds, summaries, take_turns, with_threads
 from iecl.data.batch import Batch
 from iecl.views.apply import apply_by_tensors
 from iecl.views.making import Views, draw_views, make_views

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from iecl.errors import UserError
+from iecl.repository import ROOT
 from iecl.runs.directory import strict_json
 
 
@@ -31,10 +32,15 @@ def answer(content: dict[str, Any], talk: TextIO | None = None) -> None:
     print(strict_json(content), file=talk, flush=True)
 
 
+def in_repository() -> dict[str, str]:
+    """The environment of a process that shall find this package from any folder."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
 def ask(module: str, *words: str) -> dict[str, Any]:
     """Run a module of ours by itself; the last line that it prints is its answer."""
-    command = [sys.executable, "-m", f"iecl.benching.{module}", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", f"benchmarks.bench.{module}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=in_repository())
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"measuring {' '.join(words)} ended with code {done.returncode}: {last}", where=module)
@@ -54,11 +60,12 @@ class Companion:
         self.ready: dict[str, Any] = {}
         self._said = tempfile.TemporaryFile(mode="w+", encoding="utf-8")  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", f"iecl.benching.{module}"],
+            [sys.executable, "-W", "ignore", "-m", f"benchmarks.bench.{module}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
             text=True,
+            env=in_repository(),
             process_group=0,  # with its workers; if we die while they stand still, the system ends them all
         )
         self._write(strict_json(request))

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from benchmarks.bench.stepping import CLOCK, channels_last
 from iecl import counter
-from iecl.benching.stepping import CLOCK, channels_last
 from iecl.objective.wrapper import IECL
 from iecl.parts.spectral_norm import follow_kernels
 from iecl.training.costing import views_of

@@ -23,10 +23,10 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
 
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.pictures import made_photographs, make_medium, make_shapes
+from benchmarks.bench.turns import over, ratios, summary, take_turns, timed, with_threads
 from iecl.backbones.making import make_backbone
-from iecl.benching.effort import Content, Effort
-from iecl.benching.pictures import made_photographs, make_medium, make_shapes
-from iecl.benching.turns import over, ratios, summary, take_turns, timed, with_threads
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings

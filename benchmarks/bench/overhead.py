@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from iecl.benching.effort import Content, Effort
-from iecl.benching.own_work import work_of
-from iecl.benching.stepping import make, stepper
-from iecl.benching.turns import Arm, over, ratios, seconds, summary, take_turns, timed
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.own_work import work_of
+from benchmarks.bench.stepping import make, stepper
+from benchmarks.bench.turns import Arm, over, ratios, seconds, summary, take_turns, timed
 from iecl.meters.embedding import read_embedding
 from iecl.methods.contract import Method, Step
 from iecl.objective.wrapper import IECL

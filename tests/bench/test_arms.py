@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.bench import pipeline_arm, training_arm
+from benchmarks.bench.processes import Companion, companions
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from iecl.benching import pipeline_arm, training_arm
-from iecl.benching.processes import Companion, companions
 from iecl.errors import UserError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system cannot let processes stand still")

@@ -1,6 +1,6 @@
 """How much memory does one more image in a batch take? Peak memory of a process at two batch sizes, and the slope.
 
-    python -m iecl.benching.memory ARM NETWORK BATCH     # one measurement, in a process of its own
+    python -m benchmarks.bench.memory ARM NETWORK BATCH     # one measurement, in a process of its own
 
 The steps are bare, on views that are ready, ours as well as lightly's: what pictures and workers hold besides differs
 between data sets and not between methods. (`iecl plan` measures with them, and foretells a whole run.)
@@ -13,13 +13,13 @@ from importlib.util import find_spec
 
 import torch
 
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.peers import OUR_SETS, FromLightly, peer_stepper
+from benchmarks.bench.processes import answer, ask, can_tell_memory, peak_bytes
+from benchmarks.bench.stepping import channels_last, make, stepper
+from benchmarks.bench.turns import ratios, take_turns
 from iecl.allocation import keep_freed_memory
 from iecl.backbones.making import make_backbone
-from iecl.benching.effort import Content, Effort
-from iecl.benching.peers import OUR_SETS, FromLightly, peer_stepper
-from iecl.benching.processes import answer, ask, can_tell_memory, peak_bytes
-from iecl.benching.stepping import channels_last, make, stepper
-from iecl.benching.turns import ratios, take_turns
 from iecl.training.costing import views_of
 from iecl.views.policies import ViewPlan
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iecl.benching.turns import summary
+from benchmarks.bench.turns import summary
 
-log = logging.getLogger("iecl.benching")
+log = logging.getLogger("iecl.bench")
 Content = dict[str, Any]
 """What a question found: `results` by name, and whatever else a reader may want to see again."""
 

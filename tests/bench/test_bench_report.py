@@ -5,10 +5,10 @@ import math
 from pathlib import Path
 
 import pytest
+from benchmarks.bench import report
+from benchmarks.bench.report import is_reached, machine_name, write_page, write_result
+from benchmarks.bench.turns import summary
 
-from iecl.benching import report
-from iecl.benching.report import is_reached, machine_name, write_page, write_result
-from iecl.benching.turns import summary
 from iecl.errors import UserError
 
 

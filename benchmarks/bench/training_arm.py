@@ -1,6 +1,6 @@
 """One arm of the question `training`, in a process of its own: built once, then steps whenever a line asks for them.
 
-    python -m iecl.benching.training_arm      # request as JSON, then a line for each turn: how many seconds at least
+    python -m benchmarks.bench.training_arm      # request as JSON, then a line for each turn: how many seconds at least
 
 `iecl` takes whole steps of a run: input, views, forward, backward, optimiser, checks, records. `bare step` has its
 views ready. A peer has its own input, and lightly's step in a plain loop.
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from benchmarks.bench.peers import INPUTS, OUR_SETS, FromLightly, first_two, peer_stepper
+from benchmarks.bench.processes import answer
+from benchmarks.bench.stepping import channels_last, whole_loss
 from iecl.backbones import BACKBONES
 from iecl.backbones.making import make_backbone
-from iecl.benching.peers import INPUTS, OUR_SETS, FromLightly, first_two, peer_stepper
-from iecl.benching.processes import answer
-from iecl.benching.stepping import channels_last, whole_loss
 from iecl.console import ProgressLine
 from iecl.data.resolve import resolve_data
 from iecl.registry import Entry
@@ -143,7 +143,7 @@ def _peer_step(request: Request) -> Take:
 def main() -> None:
     """Build the arm that is asked for, and take turns until nobody asks."""
     sys.stdout, talk = sys.stderr, sys.stdout  # what peers have to say is no answer
-    BACKBONES[TINY] = Entry("iecl.benching.training_arm:NextToNothing", "for this measurement")
+    BACKBONES[TINY] = Entry("benchmarks.bench.training_arm:NextToNothing", "for this measurement")
     request = Request(**json.loads(sys.stdin.readline()))
     with tempfile.TemporaryDirectory() as scratch:
         try:

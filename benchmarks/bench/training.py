@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from iecl.benching.effort import Content, Effort
-from iecl.benching.peers import INPUTS
-from iecl.benching.pictures import link_part, make_shapes
-from iecl.benching.processes import Companion, companions
-from iecl.benching.training_arm import BARE, OURS, SIDE, TINY, Request
-from iecl.benching.turns import Arm, over, summaries, take_turns
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.peers import INPUTS
+from benchmarks.bench.pictures import link_part, make_shapes
+from benchmarks.bench.processes import Companion, companions
+from benchmarks.bench.training_arm import BARE, OURS, SIDE, TINY, Request
+from benchmarks.bench.turns import Arm, over, summaries, take_turns
 
 ROUNDS, PICTURES = 5, 4100
 SECONDS, QUICK_SECONDS = 1.5, 0.1

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-
-from iecl.benching.effort import Effort
-from iecl.benching.turns import ratios, seconds, summary, take_turns, with_threads
+from benchmarks.bench.effort import Effort
+from benchmarks.bench.turns import ratios, seconds, summary, take_turns, with_threads
 
 
 def test_arms_take_turns_and_the_first_rounds_are_left_out() -> None:
@@ -78,7 +77,7 @@ def test_rows_have_the_goals_that_name_them_and_a_quick_form_has_none() -> None:
 
 def test_what_is_left_out_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     effort = Effort()
-    with caplog.at_level("INFO", "iecl.benching"):
+    with caplog.at_level("INFO", "iecl.bench"):
         effort.leave_out("kornia", "not installed")
         effort.leave_out("kornia", "not installed")
     assert effort.left_out == ["kornia (not installed)"]

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from iecl.benching.effort import Content, Effort
-from iecl.benching.pictures import Photographs, made_photographs, make_large, make_medium, make_small, photographs_of
-from iecl.benching.pipeline_arm import ON_PIL, ON_TENSORS, OURS, Request
-from iecl.benching.processes import companions
-from iecl.benching.turns import over, summaries, take_turns
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.pictures import Photographs, made_photographs, make_large, make_medium, make_small, photographs_of
+from benchmarks.bench.pipeline_arm import ON_PIL, ON_TENSORS, OURS, Request
+from benchmarks.bench.processes import companions
+from benchmarks.bench.turns import over, summaries, take_turns
 from iecl.data.packing import pack
 
 WORKERS, ROUNDS = 2, 7

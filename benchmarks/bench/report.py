@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from iecl.benching import QUESTIONS
+from benchmarks.bench import QUESTIONS
 from iecl.console import plain_table, visible
 from iecl.errors import UserError
 from iecl.reading import read_json

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from iecl.benching.turns import take_turns, timed
+from benchmarks.bench.turns import take_turns, timed
 from iecl.methods.contract import Method, Step
 from iecl.schedule import Clock
 from iecl.training.building import build_method

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.stepping import CLOCK, channels_last, make, stepper
+from benchmarks.bench.turns import Arm, over, seconds, summaries, summary, take_turns
 from iecl.backbones.making import make_backbone
-from iecl.benching.effort import Content, Effort
-from iecl.benching.stepping import CLOCK, channels_last, make, stepper
-from iecl.benching.turns import Arm, over, seconds, summaries, summary, take_turns
 from iecl.training.costing import views_of
 
 ROUNDS, SIZE, QUICK_SIZE = 5, 2048, 256

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.bench import QUESTIONS, running
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.turns import summary
 
 import iecl
-from iecl.benching import QUESTIONS, running
-from iecl.benching.effort import Content, Effort
-from iecl.benching.turns import summary
 from iecl.cli.command import main
 from iecl.registry import Entry
 
@@ -111,6 +111,24 @@ def test_a_busy_machine_is_warned_about(
     monkeypatch.setattr(running, "usable_cores", lambda: 2)
     iecl.bench(["views"], tmp_path)
     assert ("the machine is busy" in capsys.readouterr().err) is warns
+
+
+@pytest.mark.parametrize("words", [["--list"], ["--help"], ["views"]])
+def test_an_installed_package_says_that_bench_needs_a_clone(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iecl.repository.ROOT", tmp_path)
+    assert main(["bench", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: iecl bench works from a clone of the repository")
+    assert "git clone" in line
+    assert "make setup" in line
+
+
+def test_bench_is_found_from_any_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "iecl", "bench", "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_help_and_list_do_not_load_torch() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import torch
 
-from iecl.benching.effort import Content, Effort
-from iecl.benching.stepping import make, stepper
-from iecl.benching.turns import Arm, over, seconds, summaries, take_turns
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.stepping import make, stepper
+from benchmarks.bench.turns import Arm, over, seconds, summaries, take_turns
 
 BACKBONE, ROUNDS = "resnet10-w16", 5
 BATCHES, QUICK_BATCHES = (64, 128, 256, 512, 1024), (8, 16)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.bench import QUESTIONS, listing, memory, overhead, own_work, pictures, pipeline, training, views
+from benchmarks.bench.effort import Effort
 from PIL import Image
 from torch import nn
 from torch.nn.utils import parametrize
 
 from iecl.backbones import BACKBONES
-from iecl.benching import QUESTIONS, listing, memory, overhead, own_work, pictures, pipeline, training, views
-from iecl.benching.effort import Effort
 from iecl.errors import UserError
 
 LONG = ("listing", "overhead", "memory", "startup", "training", "pipeline")
@@ -107,9 +107,12 @@ def test_memory_is_the_slope_between_two_batches(monkeypatch: pytest.MonkeyPatch
     assert found["resnet10-w16: lightly / ours, simclr"]["median"] == 1.0
 
 
-def test_a_process_that_fails_says_why() -> None:
-    from iecl.benching.processes import ask
+def test_a_process_is_found_from_any_folder_and_says_why_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks.bench.processes import ask
 
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"measuring nothing ended with code 1: TypeError.*\(listing\)"):
         ask("listing", "nothing")
 

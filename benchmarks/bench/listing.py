@@ -1,6 +1,6 @@
 """What does it take from nothing but a path to the first batch of 256? By number of files, beside ImageFolder.
 
-    python -m iecl.benching.listing ours|torchvision FOLDER     # one measurement, in a process of its own
+    python -m benchmarks.bench.listing ours|torchvision FOLDER     # one measurement, in a process of its own
 
 The files are a few tiny pictures under many names. Seconds begin when all modules are loaded; memory is what the
 process held at most beyond what it held then.
@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from iecl.benching.effort import Content, Effort
-from iecl.benching.processes import answer, ask, can_tell_memory, peak_bytes
-from iecl.benching.turns import take_turns
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.processes import answer, ask, can_tell_memory, peak_bytes
+from benchmarks.bench.turns import take_turns
 
 FILES, QUICK_FILES = (10**3, 10**4, 10**5, 10**6), (10**3, 10**4)
 ROUNDS, BATCH = 3, 256

@@ -6,8 +6,8 @@ import tempfile
 import time
 from functools import partial
 
-from iecl.benching.effort import Content, Effort
-from iecl.benching.turns import take_turns
+from benchmarks.bench.effort import Content, Effort
+from benchmarks.bench.turns import take_turns
 from iecl.errors import UserError
 
 COMMANDS = {

@@ -1,6 +1,6 @@
 """One arm of the question `pipeline`, in a process of its own: an epoch whenever a line asks for it.
 
-    python -m iecl.benching.pipeline_arm      # request as JSON, then a line for each turn
+    python -m benchmarks.bench.pipeline_arm      # request as JSON, then a line for each turn
 
 Whatever the arm, what comes out is what a network takes: a random crop of each picture, mirrored or not, as normalised
 floats. torchvision's workers do all of it; ours decode, and the crops of a whole batch are cut in the main process.
@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
+from benchmarks.bench.processes import answer
 from iecl.allocation import keep_freed_memory
-from iecl.benching.processes import answer
 from iecl.data.batch import Batch
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
