@@ -64,6 +64,7 @@ docs: $(READY)  ## build the documentation; a warning is an error
 build: $(READY)  ## source distribution and wheel, in dist/
 	@rm -rf dist
 	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python
+	@test -z "$(TAG)" || test -f "dist/iecl-$(TAG:v%=%)-py3-none-any.whl" || { echo "$(TAG) is not the version"; exit 1; }
 	@ls dist
 
 lock: $(READY)  ## pin what pyproject.toml asks for, and keep other pins

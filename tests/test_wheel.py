@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import iecl
+
 ROOT = Path(__file__).parent.parent
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 NOT_CORE = [
@@ -68,6 +70,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     (folder / "empty").mkdir()
     return Installed(wheel, folder / "environment", folder / "empty")
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert iecl.__version__ == VERSION
+    assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_the_wheel_has_every_file_of_the_package_and_nothing_else(installed: Installed) -> None:
