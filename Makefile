@@ -2,9 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Two processes, each with one thread: torch's own threads would fight over the cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check fmt bench docs lock clean
+.PHONY: help setup demo ci test test-slow test-wheel coverage check fmt bench docs build lock upgrade clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,11 +28,21 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)  ## pretrain on generated images and compare with a random backbone and raw pixels
 	@$(BIN)/iecl demo --out runs/demo --overwrite
 
+ci: check test  ## what the hosted check runs
+
 test: $(READY)  ## the default tests, two at a time
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(PYTEST)
 
 test-slow: $(READY)  ## tests that take minutes
 	@$(BIN)/python -m pytest -m slow
+
+test-wheel: $(READY)  ## build the wheel, install it elsewhere, use it; part of `make test` too
+	@$(BIN)/python -m pytest tests/test_wheel.py
+
+coverage: $(READY)  ## the default tests again, slower: share of code that they run, and the files with least
+	@$(PYTEST) --cov --cov-report=
+	@$(BIN)/coverage report --sort=cover --skip-covered | head -n 22
+	@echo "total: $$($(BIN)/coverage report --format=total) %"
 
 check: $(READY)  ## format, lint, types, documentation
 	@$(BIN)/ruff format --check .
@@ -46,12 +58,21 @@ bench: $(READY)  ## measure every speed question beside peers that are installed
 	@$(BIN)/iecl bench --out benchmarks/results
 
 docs: $(READY)  ## build the documentation; a warning is an error
-	@$(BIN)/python docs/generate.py
+	@PYTHONPATH=. $(BIN)/python docs/generate.py
 	@$(BIN)/sphinx-build -q -W -n -b html docs docs/_build/html
 
-lock: $(READY)  ## pin the newest versions that pyproject.toml allows
-	@$(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --no-emit-index-url --python-version 3.11 \
-	  --no-header --extra dev pyproject.toml -o requirements.lock
+build: $(READY)  ## source distribution and wheel, in dist/
+	@rm -rf dist
+	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python
+	@test -z "$(TAG)" || test -f "dist/iecl-$(TAG:v%=%)-py3-none-any.whl" || { echo "$(TAG) is not the version"; exit 1; }
+	@ls dist
+
+lock: $(READY)  ## pin what pyproject.toml asks for, and keep other pins
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 \
+	  --no-header --extra dev $(LOCK) pyproject.toml -o requirements.lock
+
+upgrade:  ## pin the newest versions that pyproject.toml allows
+	@$(MAKE) --no-print-directory lock LOCK=--upgrade
 
 clean:  ## remove what the targets made
-	rm -rf .venv docs/_build docs/generated runs
+	rm -rf .venv dist docs/_build docs/generated runs .coverage

@@ -10,8 +10,8 @@ import tempfile
 import time
 from typing import Any
 
+from benchmarks.bench.turns import summary
 from benchmarks.result import write
-from iecl.benching.turns import summary
 
 SEEDS = (0, 1, 2)
 NAMES = ("knn_pretrained", "knn_random", "knn_pixels")

@@ -11,8 +11,8 @@ import time
 import torch
 from torchvision.models import resnet50
 
+from benchmarks.bench.turns import summary
 from benchmarks.result import write
-from iecl.benching.turns import summary
 from iecl.entropy import entropy_gain
 from iecl.saib.certified import CertifiedSAIB
 

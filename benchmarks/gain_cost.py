@@ -10,9 +10,9 @@ import time
 
 import torch
 
+from benchmarks.bench.stepping import interleaved, make
+from benchmarks.bench.turns import summary
 from benchmarks.result import write
-from iecl.benching.stepping import interleaved, make
-from iecl.benching.turns import summary
 from iecl.objective.expansion import readings_between
 from iecl.training.settings import TrainingSettings
 

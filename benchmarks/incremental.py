@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.bench.report import machine_name
 from benchmarks.result import RESULTS
 from benchmarks.speed import part_of
 from benchmarks.study import Arms, iecl, pretrained, study
-from iecl.benching.report import machine_name
 
 BACKBONE, EPOCHS, BATCH, PER_CLASS = "resnet10-w16", 1, 128, 2500
 BLOCKS = {

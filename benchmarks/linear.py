@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.bench.turns import summary
 from benchmarks.result import write
 from iecl import counter
-from iecl.benching.turns import summary
 from iecl.console import ProgressLine
 from iecl.data.source import ChosenSource, Source
 from iecl.evaluation.bench import Bench

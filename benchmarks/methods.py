@@ -11,9 +11,9 @@ import tempfile
 from statistics import mean
 from typing import Any
 
+from benchmarks.bench.report import machine_name
 from benchmarks.result import RESULTS
 from benchmarks.study import Arms, iecl, pretrained, study
-from iecl.benching.report import machine_name
 from iecl.methods import METHODS
 
 DATA, BACKBONE, EPOCHS, BATCH = "shapes", "resnet10-w16", 2, 64

@@ -4,7 +4,7 @@
 
 Both sides see the same images in the same order through the same views, and have the same backbone, head sizes,
 temperatures, optimizer and schedule; what differs is the code of heads, losses, momentum and queue. Ours runs through
-the command, theirs (`iecl.benching.peers`) through the short loop below.
+the command, theirs (`benchmarks.bench.peers`) through the short loop below.
 """
 
 import json
@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.bench.peers import OUR_SETS, FromLightly
 from benchmarks.study import PRECISION, Arms, iecl, pretrained, python, study
 from iecl.backbones.making import make_backbone
-from iecl.benching.peers import OUR_SETS, FromLightly
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data

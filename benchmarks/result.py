@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from iecl.benching.report import write_result
+from benchmarks.bench.report import write_result
 
 RESULTS = Path(__file__).parent / "results"
 

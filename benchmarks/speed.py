@@ -9,10 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.bench.turns import summary
 from benchmarks.cifar10 import ARMS, BACKBONE
 from benchmarks.result import write
 from benchmarks.study import iecl
-from iecl.benching.turns import summary
 
 PER_CLASS, EPOCHS, BATCH, REPEATS = 205, 3, 256, 3
 """Eight steps in an epoch; the first step of a run is not timed."""

@@ -8,9 +8,9 @@ what else the machine does weighs on all three.
 
 import torch
 
+from benchmarks.bench.stepping import interleaved, make
+from benchmarks.bench.turns import ratios, summary
 from benchmarks.result import write
-from iecl.benching.stepping import interleaved, make
-from iecl.benching.turns import ratios, summary
 from iecl.methods import METHODS
 
 BATCH, SIDE, BACKBONE, REPEATS = 128, 32, "resnet10-w16", 7

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
+from benchmarks.bench.report import machine_name
 from benchmarks.result import RESULTS, write
-from iecl.benching.report import machine_name
 from iecl.training.machine import choose_accelerator, choose_precision
 
 AT_ONCE = 2

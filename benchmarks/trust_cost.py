@@ -14,9 +14,9 @@ from statistics import median
 
 import torch
 
+from benchmarks.bench.turns import summary
 from benchmarks.result import write
 from iecl import parallel
-from iecl.benching.turns import summary
 from iecl.console import ProgressLine
 from iecl.data.batch import Batch
 from iecl.data.opening import open_source

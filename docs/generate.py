@@ -10,6 +10,8 @@ from dataclasses import Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench import QUESTIONS
+from benchmarks.bench.report import made_on
 from measurements import (
     RESULTS,
     benchmarks_page,
@@ -23,8 +25,6 @@ from measurements import (
 
 import iecl
 from iecl.backbones import BACKBONES
-from iecl.benching import QUESTIONS
-from iecl.benching.report import made_on
 from iecl.cli.command import VERBS, main
 from iecl.data.named import DATASETS, FACTS
 from iecl.estimators import DIVERGENCES, ENTROPIES

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from iecl.benching.report import made_on, reached_in_words
+from benchmarks.bench.report import made_on, reached_in_words
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 PERCENT = {"above_random", "knn", "linear", "online_knn", "knn_pretrained", "knn_random", "knn_pixels"}

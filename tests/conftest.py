@@ -7,6 +7,13 @@ import pytest
 import torch
 
 from made_images import TINY, make_images
+from skips import (  # noqa: F401 - hooks
+    pytest_collectreport,
+    pytest_configure,
+    pytest_runtest_logreport,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 
 # Two test processes share two cores; torch's own threads would fight over them.
 torch.set_num_threads(1)

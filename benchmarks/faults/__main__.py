@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.bench.report import machine_name
 from benchmarks.faults import checkpoints, data, readers, runs
 from benchmarks.result import RESULTS, write
-from iecl.benching.report import machine_name
 from iecl.console import plain_table
 from iecl.runs.directory import write_atomically
 

@@ -10,8 +10,21 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from iecl import entropy
-    from iecl.api import Run, embed, evaluate, evaluate_all, export, extend, inspect, load, pack, plan, pretrain, verify
-    from iecl.benching.running import bench
+    from iecl.api import (
+        Run,
+        bench,
+        embed,
+        evaluate,
+        evaluate_all,
+        export,
+        extend,
+        inspect,
+        load,
+        pack,
+        plan,
+        pretrain,
+        verify,
+    )
     from iecl.errors import UserError
     from iecl.objective.attaching import attach_block
     from iecl.objective.wrapper import IECL
@@ -31,7 +44,7 @@ _HOMES = {
     "pack": "iecl.api",
     "plan": "iecl.api",
     "verify": "iecl.api",
-    "bench": "iecl.benching.running",
+    "bench": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.objective.wrapper",
     "attach_block": "iecl.objective.attaching",

@@ -306,3 +306,32 @@ def views(
     save_image(seen, tuple(data["mean"]), tuple(data["std"]), Path(out))
     facts = {name: getattr(seen, name) for name in ("index", "step", "row", "epoch", "position")}
     return {"path": str(out), "image": seen.path, **facts, "draws": list(seen.draws)}
+
+
+def bench(
+    questions: Sequence[str] = (),
+    out: str | Path = "bench",
+    *,
+    data: str | Path = "",
+    quick: bool = False,
+    rounds: int = 0,
+    quiet: bool = True,
+) -> dict[str, Any]:
+    """Measure how fast this machine trains, beside other libraries where they are installed; from a clone only.
+
+    Args:
+        questions: names from `iecl bench --list`; by default all of them, which takes hours.
+        out: a folder: `<question>/<machine>.json` holds every raw value, `bench.md` is a page made from all of them.
+        data: a folder of images for questions that read some; by default they are made.
+        quick: small sizes and few rounds, to see that everything runs: two minutes for all.
+        rounds: how many rounds count; by default as many as a question finds right.
+        quiet: show warnings only.
+
+    Returns:
+        The path of the page, and by question the file that was written and its rows.
+    """
+    from iecl.repository import bench_module
+
+    options: dict[str, Any] = {"data": data, "quick": quick, "rounds": rounds, "quiet": quiet}
+    found: dict[str, Any] = bench_module("running").bench(questions, out, **options)
+    return found

@@ -35,6 +35,15 @@ def _rebuild(kind: type[UserError], what: str, where: str, do: str) -> UserError
     return kind(what, where=where, do=do)
 
 
+def lacking(what: str, package: str, *, extra: str, where: str) -> UserError:
+    """The error of a feature whose optional package is not installed.
+
+    >>> print(lacking("a .parquet file", "pyarrow", extra="parquet", where="--out"))
+    a .parquet file needs pyarrow, which is not installed (--out); pip install 'iecl[parquet]'
+    """
+    return UserError(f"{what} needs {package}, which is not installed", where=where, do=f"pip install 'iecl[{extra}]'")
+
+
 def did_you_mean(word: str, options: Iterable[str]) -> str:
     """The nearest of the options as a question, or all of them when none is near.
 

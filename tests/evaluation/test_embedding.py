@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -120,9 +119,3 @@ def test_a_full_disk_leaves_the_earlier_file(
 def test_a_wrong_name_is_told_before_any_work(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         embed(tmp_path / "no run at all", None, tmp_path / name)
-
-
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UserError, match=r"needs pyarrow \(--out\); install iecl\[parquet\]"):
-        embed(tmp_path / "no run at all", None, tmp_path / "out.parquet")

@@ -115,12 +115,6 @@ def test_a_graph_that_gives_other_features_is_not_kept(tmp_path: Path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_missing_extra_is_named(resnet18: MadeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "find_spec", lambda name: None if name == "onnxruntime" else object())
-    with pytest.raises(UserError, match=r"an ONNX file needs onnxruntime \(--format\); install iecl\[onnx\]"):
-        export(resnet18.directory.path, tmp_path / "out.onnx")
-
-
 @pytest.mark.parametrize(
     ("out", "form", "backbone", "words"),
     [

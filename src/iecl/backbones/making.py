@@ -5,7 +5,7 @@ from torch import nn
 
 from iecl import counter
 from iecl.backbones import BACKBONES
-from iecl.errors import UserError
+from iecl.errors import UserError, lacking
 from iecl.registry import resolve
 
 
@@ -30,7 +30,7 @@ def _from_timm(name: str) -> nn.Module:
     try:
         import timm
     except ImportError as problem:
-        raise UserError(f"backbone timm/{name} needs timm", where="--backbone", do="install iecl[timm]") from problem
+        raise lacking(f"backbone timm/{name}", "timm", extra="timm", where="--backbone") from problem
     if not timm.is_model(name):
         raise UserError(f"timm has no model {name!r}", where="--backbone", do="see timm.list_models()")
     model: nn.Module = timm.create_model(name, pretrained=False, num_classes=0)

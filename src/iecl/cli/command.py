@@ -29,7 +29,7 @@ VERBS = {
     "list": "what there is: methods, backbones, datasets, recipes",
     "describe": "show a run, a recipe or a method with its settings",
     "demo": "two minutes of training on generated images, compared with doing nothing",
-    "bench": "measure how fast this machine trains, beside other libraries where they are installed",
+    "bench": "from a clone: measure how fast this machine trains, beside other libraries that are installed",
 }
 DONE, FAILED, WRONG_USE = 0, 1, 2
 LONGEST = 4000

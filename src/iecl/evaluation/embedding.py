@@ -11,7 +11,7 @@ import numpy as np
 
 from iecl.console import ProgressLine
 from iecl.data.source import Source
-from iecl.errors import UserError
+from iecl.errors import UserError, lacking
 from iecl.evaluation.bench import Bench
 from iecl.evaluation.features import Features
 from iecl.evaluation.model import load_model
@@ -133,7 +133,7 @@ def _parquet() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as problem:
-        raise UserError("a .parquet file needs pyarrow", where="--out", do="install iecl[parquet]") from problem
+        raise lacking("a .parquet file", "pyarrow", extra="parquet", where="--out") from problem
     return pyarrow, pyarrow.parquet
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from iecl.errors import UserError
+from iecl.errors import UserError, lacking
 from iecl.evaluation.model import LoadedModel
 from iecl.runs.proving import IMAGES, described, proof_features, proof_images
 from iecl.runs.weights import digest_of, fingerprint
@@ -25,9 +25,9 @@ def write_onnx(model: LoadedModel, trial: Path, where: str) -> str:
     Raises:
         UserError: the extra is not installed, or the graph gives other features than torch does.
     """
-    lacking = [name for name in NEEDED if find_spec(name) is None]
-    if lacking:
-        raise UserError(f"an ONNX file needs {', '.join(lacking)}", where="--format", do="install iecl[onnx]")
+    absent = [name for name in NEEDED if find_spec(name) is None]
+    if absent:
+        raise lacking("an ONNX file", " and ".join(absent), extra="onnx", where="--format")
     images, expected = proof_images(model.image_size), proof_features(model.backbone, model.image_size)
     told = {name: value for name, value in model.metadata.items() if name not in ("loading", "format")}
     told |= described(expected) | {"fingerprint": fingerprint(model.backbone.state_dict())}

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from iecl.errors import lacking
 from iecl.inspecting.layers import Stage
 
 SHOWN = 6
@@ -16,7 +17,7 @@ SHOWN = 6
 
 def draw_layers(stages: Sequence[Stage], most: float, out: Path) -> None:
     """Entropy by stage for plain images, views and shaped views; below, how far two views of an image are apart."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 6), layout="constrained")
     names = [stage.name for stage in stages]
     above.plot(names, [stage.entropy for stage in stages], marker="o", label="plain images")
@@ -39,7 +40,7 @@ def draw_training(metrics: Sequence[Mapping[str, Any]], out: Path) -> bool:
     loss = next((term for term in terms if any(term in row for row in metrics)), None)
     if loss is None:
         return False
-    plt = _pyplot()
+    plt = pyplot()
     figure, left = plt.subplots(figsize=(7, 4), layout="constrained")
     _line(left, metrics, loss, loss.removeprefix("loss/"), "tab:blue")
     left.set(xlabel="step", ylabel=loss)
@@ -62,7 +63,7 @@ def draw_block(
     out: Path,
 ) -> None:
     """Views, the same behind the block, and the change (gray: none); `look` is mean and deviation of each channel."""
-    plt = _pyplot()
+    plt = pyplot()
     mean, std = (torch.tensor(values)[:, None, None] for values in look)
     shown = [images[:SHOWN] * std + mean for images in (before, after)]
     rows = {"view": shown[0], "behind the block": shown[1], "change": (shown[1] - shown[0]) / 2 + 0.5}
@@ -81,17 +82,18 @@ def _line(axis: Any, metrics: Sequence[Mapping[str, Any]], name: str, label: str
     axis.plot(*zip(*points, strict=True), label=label, color=color, linewidth=1)
 
 
-def _pyplot() -> Any:
-    import matplotlib as mpl
-
+def pyplot() -> Any:
+    """What draws, or word that the extra is missing: asked for before anything is measured, not after it."""
+    try:
+        import matplotlib as mpl
+    except ImportError as problem:
+        raise lacking("drawing", "matplotlib", extra="plots", where="iecl inspect") from problem
     mpl.use("Agg")  # no window, on machines without a screen too
-    from matplotlib import pyplot
+    import matplotlib.pyplot as plt
 
-    return pyplot
+    return plt
 
 
 def _save(figure: Any, out: Path) -> None:
-    from matplotlib import pyplot
-
     figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
-    pyplot.close(figure)
+    pyplot().close(figure)

@@ -13,7 +13,7 @@ from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-from iecl.errors import UserError
+from iecl.errors import UserError, lacking
 from iecl.launch import Launch, meeting_place
 from iecl.training.settings import TrainingSettings
 
@@ -123,17 +123,11 @@ def make_logger(name: str, folder: Path) -> Any:
         return CSVLogger(root_dir=folder, name="csv", version="")
     try:
         from pytorch_lightning import loggers
-    except ImportError as problem:
-        raise UserError(
-            f"logger {name} is not installed", where="training.loggers", do=f"install iecl[{name}]"
-        ) from problem
-    try:
+
         if name == "wandb":
             return loggers.WandbLogger(save_dir=folder, project="iecl", name=folder.name)
         # A database in the run directory unless the user has a server: MLflow has given up plain folders.
         place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(folder / 'mlflow.db').resolve()}"
         return loggers.MLFlowLogger(experiment_name="iecl", run_name=folder.name, tracking_uri=place)
     except ModuleNotFoundError as problem:
-        raise UserError(
-            f"logger {name} is not installed", where="training.loggers", do=f"install iecl[{name}]"
-        ) from problem
+        raise lacking(f"logger {name}", problem.name or name, extra=name, where="training.loggers") from problem

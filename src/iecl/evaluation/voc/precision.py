@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from iecl.errors import UserError
+from iecl.errors import lacking
 
 THRESHOLDS = tuple(round(0.5 + 0.05 * number, 2) for number in range(10))
 """Overlaps over which COCO takes its mean: 0.5, 0.55, ..., 0.95."""
@@ -179,11 +179,8 @@ def coco_metric() -> Any:
         import pycocotools  # type: ignore[import-untyped]  # noqa: F401
         from torchmetrics.detection import MeanAveragePrecision
     except ImportError as problem:
-        raise UserError(
-            f"detection needs {problem.name}, which is not installed",
-            where="iecl evaluate detection",
-            do="install iecl[detection]",
-        ) from problem
+        package = str(problem.name).partition(".")[0]
+        raise lacking("detection", package, extra="detection", where="iecl evaluate detection") from problem
     # COCO's own numbers, bit for bit: those of torchmetrics have 32 bits, and an exact recall may fall short of them.
     return MeanAveragePrecision(
         box_format="xyxy",
