@@ -12,17 +12,31 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # options of mallopt
 _NEVER = -1
 
 
+_kept = False
+
+
 def keep_freed_memory() -> None:
-    """From now on this process reuses what it frees."""
+    """From now on this whole process, whatever runs in it, reuses what it frees.
+
+    The command does this by itself. In Python it is up to you, since nothing can undo it: call
+    `iecl.keep_freed_memory()` before training on a CPU. Processes that a run starts do as the one that starts them.
+    """
+    global _kept
+    _kept = True
     mallopt = _from_c("mallopt")
     if mallopt is not None:
         mallopt(_MMAP_MAX, 0)
         mallopt(_TRIM_THRESHOLD, _NEVER)
 
 
+def is_kept() -> bool:
+    """Whether this process was told to keep it."""
+    return _kept
+
+
 def give_back_freed_memory() -> None:
-    """Once, to the system: for a process that goes on with something else."""
-    trim = _from_c("malloc_trim")
+    """Once, to the system, what was kept: for a process that goes on with something else."""
+    trim = _from_c("malloc_trim") if _kept else None
     if trim is not None:
         trim(0)
 
