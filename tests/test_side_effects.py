@@ -16,10 +16,11 @@ PROGRAM = """
 import logging, multiprocessing, os, random, resource, signal, sys, warnings
 import lightning_fabric, matplotlib, numba, numpy, torch  # what these do on import is theirs
 
-def new_pages():  # of blocks that are asked for and freed again and again: none where freed memory is kept
-    for _ in range(20): torch.empty(2**26, dtype=torch.uint8).fill_(1)
+def new_pages():  # of a dozen large blocks that are asked for and freed again and again: of most none, if they are kept
+    def work(): [torch.empty(5 * 2**23, dtype=torch.uint8).fill_(1) for _ in range(12)]
+    for _ in range(3): work()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(4): torch.empty(2**26, dtype=torch.uint8).fill_(1)
+    work()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 def state():
@@ -43,7 +44,7 @@ def state():
         "blocked signals": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
         "backend of plots": matplotlib.get_backend(),
         "start method": multiprocessing.get_start_method(allow_none=True),
-        "is freed memory cleared again": new_pages() > 10_000,
+        "is freed memory cleared again": new_pages() > 12 * 10_000,
     }
 
 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
