@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from iecl import entropy
+    from iecl.allocation import keep_freed_memory
     from iecl.api import (
         Run,
         bench,
@@ -40,6 +41,7 @@ _HOMES = {
     "export": "iecl.api",
     "extend": "iecl.api",
     "inspect": "iecl.api",
+    "keep_freed_memory": "iecl.allocation",
     "load": "iecl.api",
     "pack": "iecl.api",
     "plan": "iecl.api",
@@ -70,6 +72,7 @@ __all__ = [
     "export",
     "extend",
     "inspect",
+    "keep_freed_memory",
     "load",
     "pack",
     "plan",

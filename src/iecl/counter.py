@@ -7,6 +7,8 @@ to the counter and once more after the key went in. Integer arithmetic only, so 
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -20,6 +22,20 @@ def key(seed: int, purpose: str, *numbers: int) -> int:
     """A signed 64-bit key for one stream of draws, as in `key(seed, "crop", epoch, view)`."""
     text = ":".join((str(seed), purpose, *map(str, numbers)))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+@contextmanager
+def seeded(key: int) -> Iterator[None]:
+    """Let torch's own generator, which draws first weights on the CPU, follow from the key; then it is as before.
+
+    Generators of other devices are left alone: `torch.manual_seed` would seed them too.
+    """
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(key)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
 
 
 def _mix(x: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from iecl.errors import UserError
@@ -74,6 +75,22 @@ def meeting_place(environment: Mapping[str, str] = os.environ) -> tuple[str, int
     job = int("0" + re.sub(r"\D", "", environment.get("SLURM_JOB_ID", ""))[-4:])
     address = environment.get("MASTER_ADDR", first)
     return address, _number(environment, "MASTER_PORT", 15000 + job)
+
+
+@contextmanager
+def joined(launch: Launch | None) -> Iterator[None]:
+    """While the block runs, the environment says what torch.distributed reads of a launch; then it is as before."""
+    said = {} if launch is None else launch.variables(*meeting_place())
+    before = {name: os.environ.get(name) for name in said}
+    os.environ.update(said)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def rank_at_start(environment: Mapping[str, str] = os.environ) -> int:

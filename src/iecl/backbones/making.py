@@ -1,6 +1,5 @@
 """From a name to a backbone: the table, `torchvision/NAME` for its other models, `timm/NAME` with the timm extra."""
 
-import torch
 from torch import nn
 
 from iecl import counter
@@ -14,8 +13,7 @@ def make_backbone(name: str, seed: int = 0) -> nn.Module:
 
     The same name and seed give the same weights; torch's own generator is left as it was.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(counter.key(seed, "weights/backbone"))
+    with counter.seeded(counter.key(seed, "weights/backbone")):
         if name.startswith("timm/"):
             return _from_timm(name.removeprefix("timm/"))
         if name.startswith("torchvision/"):

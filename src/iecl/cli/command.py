@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
+from iecl.allocation import keep_freed_memory
 from iecl.console import one_line, show
 from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
 from iecl.names import suggested_flag
@@ -101,6 +102,7 @@ def _dispatch(words: list[str]) -> int:
         word = extra[0].partition("=")[0]
         do = suggested_flag(word, flags) if word.startswith("-") else f"see: {chosen.prog} --help"
         raise UserError(f"{chosen.prog} does not know {word!r}", do=do)
+    keep_freed_memory()  # the process is ours
     result: dict[str, Any] = import_module(f"iecl.cli.{args.verb}").run(args)
     if args.json:
         show(strict_json(result), as_result=True)

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from iecl import counter
-from iecl.allocation import keep_freed_memory
+from iecl.allocation import is_kept, keep_freed_memory
 from iecl.data.batch import Batch, Pixels
 from iecl.data.decode import nothing_readable
 from iecl.data.skipping import Skipping
@@ -223,7 +224,9 @@ class _Pool:
             yield self._reader[waiting.popleft()]
 
     def _make_loader(self) -> "DataLoader[_Made]":
-        if multiprocessing.get_start_method() == "fork":
+        # Asked for in this way, and given to the loader, the choice stays open for whoever has not made it yet.
+        method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+        if method == "fork":
             shape = self._reader.source.read(np.zeros(1, np.int64)).images.shape[1:]
             # One more than there are batches on their way: the next is asked for before this one is taken out.
             self._reader.slots = Slots(self._workers * _AHEAD + 1, (self._batch, *shape))
@@ -235,7 +238,8 @@ class _Pool:
                 sampler=self._requests,
                 num_workers=self._workers,
                 prefetch_factor=_AHEAD,
-                worker_init_fn=_settle,
+                worker_init_fn=partial(_settle, is_kept()),
+                multiprocessing_context=method,
                 persistent_workers=True,
                 generator=torch.Generator(),  # the loader draws a seed that nobody uses; not from the global state
             )
@@ -260,12 +264,13 @@ def _held_back(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _settle(worker: int) -> None:
-    """What a worker does before its first batch."""
+def _settle(keeps: bool, worker: int) -> None:
+    """What a worker does before its first batch; `keeps`: freed memory, as its parent does."""
     for number in _PARENTS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS)
-    keep_freed_memory()
+    if keeps:
+        keep_freed_memory()
 
 
 class Loader:

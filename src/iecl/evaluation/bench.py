@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from iecl.allocation import keep_freed_memory
 from iecl.console import ProgressLine
 from iecl.data.loader import in_order
 from iecl.data.opening import open_source
@@ -56,8 +55,6 @@ class Bench:
     """Reason by path of each file that was left out."""
 
     def __post_init__(self) -> None:
-        if self.device.type == "cpu":
-            keep_freed_memory()
         self.model.backbone.to(self.device)
 
     @cached_property

@@ -17,8 +17,8 @@ SHOWN = 6
 
 def draw_layers(stages: Sequence[Stage], most: float, out: Path) -> None:
     """Entropy by stage for plain images, views and shaped views; below, how far two views of an image are apart."""
-    plt = pyplot()
-    figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 6), layout="constrained")
+    figure = _figure(7, 6)
+    above, below = figure.subplots(2, 1, sharex=True)
     names = [stage.name for stage in stages]
     above.plot(names, [stage.entropy for stage in stages], marker="o", label="plain images")
     above.plot(names, [stage.view_entropy for stage in stages], marker="s", label="views")
@@ -40,8 +40,8 @@ def draw_training(metrics: Sequence[Mapping[str, Any]], out: Path) -> bool:
     loss = next((term for term in terms if any(term in row for row in metrics)), None)
     if loss is None:
         return False
-    plt = pyplot()
-    figure, left = plt.subplots(figsize=(7, 4), layout="constrained")
+    figure = _figure(7, 4)
+    left = figure.subplots()
     _line(left, metrics, loss, loss.removeprefix("loss/"), "tab:blue")
     left.set(xlabel="step", ylabel=loss)
     lines = left.get_lines()
@@ -63,12 +63,12 @@ def draw_block(
     out: Path,
 ) -> None:
     """Views, the same behind the block, and the change (gray: none); `look` is mean and deviation of each channel."""
-    plt = pyplot()
     mean, std = (torch.tensor(values)[:, None, None] for values in look)
     shown = [images[:SHOWN] * std + mean for images in (before, after)]
     rows = {"view": shown[0], "behind the block": shown[1], "change": (shown[1] - shown[0]) / 2 + 0.5}
     count = len(shown[0])
-    figure, axes = plt.subplots(3, count, figsize=(1.4 * count, 4.4), layout="constrained", squeeze=False)
+    figure = _figure(1.4 * count, 4.4)
+    axes = figure.subplots(3, count, squeeze=False)
     for line, (name, images) in zip(axes, rows.items(), strict=True):
         line[0].set_ylabel(name)
         for axis, image in zip(line, images, strict=True):
@@ -82,18 +82,19 @@ def _line(axis: Any, metrics: Sequence[Mapping[str, Any]], name: str, label: str
     axis.plot(*zip(*points, strict=True), label=label, color=color, linewidth=1)
 
 
-def pyplot() -> Any:
-    """What draws, or word that the extra is missing: asked for before anything is measured, not after it."""
+def require_matplotlib() -> None:
+    """Raise a `UserError` where it is missing: asked for before anything is measured, not after it."""
     try:
-        import matplotlib as mpl
+        import matplotlib  # noqa: F401  # only whether it is there
     except ImportError as problem:
         raise lacking("drawing", "matplotlib", extra="plots", where="iecl inspect") from problem
-    mpl.use("Agg")  # no window, on machines without a screen too
-    import matplotlib.pyplot as plt
 
-    return plt
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.figure import Figure  # not pyplot: its windows and their backend belong to whoever calls us
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _save(figure: Any, out: Path) -> None:
     figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
-    pyplot().close(figure)

@@ -14,7 +14,7 @@ from iecl.console import ProgressLine
 from iecl.errors import UserError
 from iecl.estimators import ENTROPIES
 from iecl.inspecting.block import report_block
-from iecl.inspecting.drawing import draw_block, draw_layers, draw_training, pyplot
+from iecl.inspecting.drawing import draw_block, draw_layers, draw_training, require_matplotlib
 from iecl.inspecting.findings import findings
 from iecl.inspecting.layers import Stage, report_layers
 from iecl.inspecting.subject import Subject, load_subject
@@ -48,7 +48,7 @@ def inspect(
         Everything that was measured, findings in words, and the files that were written.
     """
     folder = _folder(target, out)
-    pyplot()
+    require_matplotlib()
     with ProgressLine(quiet) as line:
         subject = load_subject(target, data, line, images, checkpoint, **foreign)
         line.show("measuring the block")

@@ -56,8 +56,7 @@ def attach_block(optimizer: Optimizer, *, image_size: int, seed: int = 0, **choi
         seed: decides the block's first weights and its noise.
         choices: further arguments of `iecl.CertifiedSAIB`, such as `budget`.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(counter.key(seed, "weights/attached block"))
+    with counter.seeded(counter.key(seed, "weights/attached block")):
         block = CertifiedSAIB(image_size=image_size, **choices)
     block.to(optimizer.param_groups[0]["params"][0].device)
     optimizer.add_param_group({"params": list(block.parameters())})

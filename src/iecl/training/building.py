@@ -43,8 +43,7 @@ def assemble_method(
     if start is not None:
         load_into(backbone, start, "--init-from")
     check_size(backbone, plan.backbone.name, plan.data.image_size)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(counter.key(plan.training.seed, "weights/method"))
+    with counter.seeded(counter.key(plan.training.seed, "weights/method")):
         facts = DataFacts(samples, classes, plan.data.image_size, plan.data.mean, plan.data.std)
         host: Method = host_class(backbone, plan.method_settings(), *([facts] if host_class.needs_facts else []))
         batch = batch_per_process(plan, world)

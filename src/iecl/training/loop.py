@@ -12,7 +12,6 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from iecl import parallel
-from iecl.allocation import keep_freed_memory
 from iecl.console import ProgressLine, counted
 from iecl.data.batch import Batch
 from iecl.data.loader import Loader
@@ -65,8 +64,6 @@ class Loop:
     ) -> None:
         """Open the data and build the method; `source` are images that are open already."""
         self.fabric, self.plan, self.run, training = fabric, plan, run, plan.training
-        if fabric.device.type == "cpu":
-            keep_freed_memory()
         self.skipped = SkippedFiles(run)
         if source is None:
             shown = line.count("reading images")

@@ -3,6 +3,8 @@
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,22 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from iecl.errors import UserError, lacking
-from iecl.launch import Launch, meeting_place
+from iecl.launch import Launch
 from iecl.training.settings import TrainingSettings
 
 log = logging.getLogger("iecl.training")
-logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-"""What Lightning is about to do, we say ourselves: here, since the processes that it starts import this too."""
+
+
+@contextmanager
+def lightning_quiet() -> Iterator[None]:
+    """Let Lightning say no more than warnings: what it is about to do, we say ourselves."""
+    logger = logging.getLogger("lightning_fabric")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def choose_accelerator(asked: str) -> str:
@@ -90,11 +102,10 @@ def _kilobytes(file: Path, name: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
 
 
+@lightning_quiet()
 def make_fabric(settings: TrainingSettings, folder: Path, launch: Launch | None = None) -> Fabric:
-    """Lightning Fabric for this process: device, precision, loggers, and its place in a launch."""
+    """Lightning Fabric for this process: device, precision, loggers, and its place in a launch (see `joined`)."""
     accelerator = choose_accelerator(settings.accelerator)
-    if launch is not None:
-        os.environ |= launch.variables(*meeting_place())
     # Lightning is told who started the processes; left to itself it guesses, and refuses what it guesses.
     several: dict[str, Any] = {"strategy": "ddp", "plugins": [TorchElasticEnvironment()]}
     alone: dict[str, Any] = {"plugins": [LightningEnvironment()]}

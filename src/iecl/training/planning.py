@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from iecl.allocation import is_kept
 from iecl.console import duration, plain_table
 from iecl.data.resolve import usable_cores
 from iecl.errors import TrainingError, UserError
@@ -53,7 +54,7 @@ def predict(plan: Plan, seconds: float = PROBE_SECONDS, *, quiet: bool = True) -
 
 def _probe(plan: Plan, seconds: float, quiet: bool) -> dict[str, Any]:
     values = {"method": dict(plan.method)} | {name: as_values(getattr(plan, name)) for name in SECTIONS}
-    request = json.dumps({"values": values, "seconds": seconds, "quiet": quiet})
+    request = json.dumps({"values": values, "seconds": seconds, "quiet": quiet, "keeps_memory": is_kept()})
     command = [sys.executable, "-m", "iecl.training.probing"]
     done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=False)
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

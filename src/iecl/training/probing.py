@@ -20,6 +20,7 @@ import torch
 from lightning_fabric import Fabric
 
 from iecl import counter
+from iecl.allocation import keep_freed_memory
 from iecl.console import ProgressLine
 from iecl.data.batch import Batch
 from iecl.data.folder import FolderSource, resident
@@ -234,6 +235,8 @@ def _tell(content: dict[str, Any]) -> None:
 def main() -> None:
     """Read a request, measure, answer; an error that a user can mend is an answer too."""
     request = json.load(sys.stdin)
+    if request["keeps_memory"]:
+        keep_freed_memory()
     with ProgressLine(request["quiet"]) as line:
         try:
             _tell(probe(plan_from_values(request["values"]), request["seconds"], line))

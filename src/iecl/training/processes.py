@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import multiprocessing
 
+from iecl.allocation import is_kept, keep_freed_memory
 from iecl.data.resolve import usable_cores
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
 from iecl.launch import Launch, node_rank
@@ -96,7 +97,7 @@ def _started(
         answers, sender = context.Pipe(duplex=False)
         # A connection is the one thing with a file handle that multiprocessing hands on to a new process.
         held = None if lock is None else Connection(os.dup(lock), writable=False)
-        words = (work, arguments, launch.variables(address, port), devices, sender, held)
+        words = (work, arguments, launch.variables(address, port), devices, is_kept(), sender, held)
         process = context.Process(target=_work, args=words, name=f"iecl rank {rank}")
         process.start()
         sender.close()
@@ -118,10 +119,13 @@ def _work(
     arguments: tuple[Any, ...],
     environment: Mapping[str, str],
     devices: int,
+    keeps: bool,
     sender: Connection,
     held: Connection | None,
 ) -> None:
-    """The whole life of one process; it holds the lock until it is gone."""
+    """The whole life of one process; it holds the lock until it is gone, and keeps freed memory if its parent does."""
+    if keeps:
+        keep_freed_memory()
     os.environ.update(environment)
     for number in STOPS:  # from when it has nothing left to stop until it is gone
         signal.signal(number, lambda *_: None)

@@ -18,7 +18,7 @@ from iecl.allocation import give_back_freed_memory
 from iecl.backbones.making import stem_of, width_of
 from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, visible
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
-from iecl.launch import Launch, outside_launch, rank_at_start
+from iecl.launch import Launch, joined, outside_launch, rank_at_start
 from iecl.meters.verdict import UNTRAINED, verdict
 from iecl.parts.spectral_norm import fold
 from iecl.runs.claim import Claim
@@ -28,7 +28,7 @@ from iecl.runs.proving import described, proof_features
 from iecl.runs.weights import save_weights
 from iecl.training.building import batch_per_process
 from iecl.training.loop import Loop
-from iecl.training.machine import make_fabric, on_this_machine, peak_memory
+from iecl.training.machine import lightning_quiet, make_fabric, on_this_machine, peak_memory
 from iecl.training.plan import Plan, plan_from_values
 from iecl.training.planning import comparison, held_against
 from iecl.training.processes import run_in_processes
@@ -72,7 +72,14 @@ def train_rank(values: dict[str, Any], out: str, quiet: bool) -> dict[str, Any] 
     run, plan, launch = RunDirectory(out), plan_from_values(values), outside_launch()
     is_first = launch is None or launch.rank == 0
     quiet = quiet or not is_first
-    with StopFlag() as stop, log_to_terminal(quiet), ProgressLine(quiet) as line, _LogFile(run, is_first):
+    with (
+        StopFlag() as stop,
+        log_to_terminal(quiet),
+        lightning_quiet(),
+        joined(launch),
+        ProgressLine(quiet) as line,
+        _LogFile(run, is_first),
+    ):
         try:
             return _Training(plan, run, line, launch).run_to_its_end(stop)
         except UserError as problem:

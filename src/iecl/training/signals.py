@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from types import FrameType
 
 from iecl.errors import Interrupted
@@ -22,13 +23,14 @@ class StopFlag:
         """Whether a loop looks at the flag; until then a signal raises `Interrupted` wherever the program is."""
         self._since = 0.0
         self._before: dict[int, object] = {}
+        self._blocked: Iterable[int] | None = None
 
     def __enter__(self) -> "StopFlag":
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
             for number in STOPS:
                 self._before[number] = signal.signal(number, self._raise)
             if hasattr(signal, "pthread_sigmask"):  # a process that a run starts has kept them waiting until now
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+                self._blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         return self
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
@@ -41,5 +43,7 @@ class StopFlag:
                 raise Interrupted("stopped before the first step", signal=number)
 
     def __exit__(self, *_: object) -> None:
+        if self._blocked is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]

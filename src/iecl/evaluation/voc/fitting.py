@@ -95,8 +95,9 @@ def slots_of_step(step: int, images: int, batch: int, seed: int) -> list[Slot]:
 def seeded(key: int, device: torch.device) -> Iterator[None]:
     """Draws of torch's own generators, which a part from elsewhere uses, follow from the key; then all is as before."""
     index = [device.index or 0] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=index):
-        torch.manual_seed(key)
+    with counter.seeded(key), torch.random.fork_rng(devices=index):
+        if device.type != "cpu":
+            torch.manual_seed(key)
         yield
 
 
