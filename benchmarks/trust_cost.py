@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.result import write
 from iecl import parallel
+from iecl.allocation import keep_freed_memory
 from iecl.benching.turns import summary
 from iecl.console import ProgressLine
 from iecl.data.batch import Batch
@@ -39,6 +40,7 @@ def make_loop(folder: Path, source: object = None) -> Loop:
     plan = make_plan(flags=flags, sets=["training.loggers=[]", "training.log_steps=1000000", "training.look_epochs=0"])
     plan = with_data(plan, resolve_data(plan.data))
     source = source or open_source(plan.data, "pretrain")
+    keep_freed_memory()  # as the command does
     return Loop(make_fabric(plan.training, folder), plan, RunDirectory.fresh(folder), ProgressLine(quiet=True), source)
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from iecl.allocation import keep_freed_memory
 from iecl.backbones import BACKBONES
 from iecl.backbones.making import make_backbone
 from iecl.benching.peers import INPUTS, OUR_SETS, FromLightly, first_two, peer_stepper
@@ -86,7 +87,8 @@ def make_arm(request: Request, scratch: Path) -> Take:
 
 
 def _our_loop(request: Request, scratch: Path) -> Loop:
-    """A run of ours that is about to take its first step."""
+    """A run of ours that is about to take its first step, in a process that is like the command's."""
+    keep_freed_memory()
     training = {"batch": request.batch, "precision": "32-true", "loggers": (), "epochs": 1000, "look_epochs": 0}
     flags = {
         "data": {"name": request.pictures, "image_size": SIDE},
