@@ -17,6 +17,7 @@ import torch
 from benchmarks.bench.turns import summary
 from benchmarks.result import write
 from iecl import parallel
+from iecl.allocation import keep_freed_memory
 from iecl.console import ProgressLine
 from iecl.data.batch import Batch
 from iecl.data.opening import open_source
@@ -41,6 +42,7 @@ def make_loop(folder: Path, source: object = None) -> Loop:
     )
     plan = with_data(plan, resolve_data(plan.data))
     source = source or open_source(plan.data, "pretrain")
+    keep_freed_memory()  # as the command does
     return Loop(make_fabric(plan.training, folder), plan, RunDirectory.fresh(folder), ProgressLine(quiet=True), source)
 
 

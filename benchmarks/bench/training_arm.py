@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from benchmarks.bench.peers import INPUTS, OUR_SETS, FromLightly, first_two, peer_stepper
 from benchmarks.bench.processes import answer
 from benchmarks.bench.stepping import channels_last, whole_loss
+from iecl.allocation import keep_freed_memory
 from iecl.backbones import BACKBONES
 from iecl.backbones.making import make_backbone
 from iecl.console import ProgressLine
@@ -86,7 +87,8 @@ def make_arm(request: Request, scratch: Path) -> Take:
 
 
 def _our_loop(request: Request, scratch: Path) -> Loop:
-    """A run of ours that is about to take its first step."""
+    """A run of ours that is about to take its first step, in a process that is like the command's."""
+    keep_freed_memory()
     training = {
         "batch_size": request.batch,
         "precision": "32-true",
