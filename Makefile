@@ -41,7 +41,7 @@ test-wheel: $(READY)  ## build the wheel, install it elsewhere, use it; part of 
 
 coverage: $(READY)  ## the default tests again, slower: share of code that they run, and the files with least
 	@$(PYTEST) --cov --cov-report=
-	@$(BIN)/coverage report --sort=cover --skip-covered | head -n 22
+	@$(BIN)/coverage report --sort=cover --skip-covered | sed -n 1,22p
 	@echo "total: $$($(BIN)/coverage report --format=total) %"
 
 check: $(READY)  ## format, lint, types, documentation
