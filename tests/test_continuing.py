@@ -59,7 +59,7 @@ def test_an_extended_run_follows_the_longer_schedule_from_where_it_stood(
     (row,) = (line for line in shown if "10 (now)" in line)
     cells = [cell.strip() for cell in row.strip("| ").split("|")]
     assert cells[:4] == ["10 (now)", "2", "0", "0.001174"]  # of 2e-3, 8 / 18 of the way down the new cosine
-    assert any("keep, new" in line for line in shown)
+    assert any("ema_momentum, new" in line for line in shown)
 
 
 def test_a_run_cannot_be_extended_to_what_it_has_done(short: Path, tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ FORMER: dict[str, dict[str, str]] = {
         "rate": "lr",
         "transformer_rate": "transformer_lr",
         "thin_rate": "bias_lr",
-        "neighbors": "num_neighbors",
-        "neighbor_weight": "neighbor_weight",
-        "center_keep": "center_momentum",
+        "neighbours": "num_neighbors",
+        "neighbour_weight": "neighbor_weight",
+        "centre_keep": "center_momentum",
         "teacher_start": "teacher_temperature_start",
         "teacher_warmup": "teacher_warmup_epochs",
         "queue_from": "queue_start_epoch",
@@ -115,7 +115,7 @@ FORMER: dict[str, dict[str, str]] = {
     },
 }
 """First names of settings by section; the sections themselves are in `FORMER_SECTIONS`."""
-FORMER_SECTIONS = {"optimizer": "optimizer", "views": "augmentation"}
+FORMER_SECTIONS = {"optimiser": "optimizer", "views": "augmentation"}
 FORMER_PROTOCOL = {
     "batch": "batch_size",
     "rate": "lr",
@@ -125,7 +125,7 @@ FORMER_PROTOCOL = {
     "warmup": "warmup_steps",
     "hidden": "hidden_dim",
     "mirror": "hflip",
-    "normalize": "normalize",
+    "normalise": "normalize",
     "share": "label_fraction",
     "shares": "label_fractions",
     "tries": "trials",
@@ -151,7 +151,7 @@ _MEANT |= {word: name for name, words in ELSEWHERE.items() for word in words.spl
 def current_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run by section, under the names of today.
 
-    >>> current_settings({"optimizer": {"rate": 1e-3, "momentum": 0.9}})
+    >>> current_settings({"optimiser": {"rate": 1e-3, "momentum": 0.9}})
     {'optimizer': {'lr': 0.001, 'momentum': 0.9}}
     """
     made: dict[str, Any] = {}
@@ -171,10 +171,10 @@ def current_protocol(protocol: Mapping[str, Any]) -> dict[str, Any]:
 
 def current_state(state: dict[str, Any]) -> dict[str, Any]:
     """A checkpoint under the names of today."""
-    made = {"optimizer" if key == "optimizer" else key: value for key, value in state.items()}
+    made = {"optimizer" if key == "optimiser" else key: value for key, value in state.items()}
     if isinstance(made.get("method"), Mapping):  # DINO's center
         made["method"] = {
-            name.removesuffix("center") + "center" if name.endswith("center") else name: tensor
+            name.removesuffix("centre") + "center" if name.endswith("centre") else name: tensor
             for name, tensor in made["method"].items()
         }
     return made

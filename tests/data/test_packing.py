@@ -476,7 +476,7 @@ def test_a_file_that_is_cut_short_while_it_is_used_does_not_kill_the_process(pac
         "from iecl.data.opening import open_source\n"
         "from iecl.data.settings import DataSettings\n"
         "from iecl.errors import TrainingError\n"
-        "source = open_source(DataSettings(name=sys.argv[1], workers=0), on_bad=lambda *report: None)\n"
+        "source = open_source(DataSettings(name=sys.argv[1], num_workers=0), on_bad=lambda *report: None)\n"
         "os.truncate(sys.argv[1], 0)\n"
         "assert source.path(27).endswith('.png') and source.labels.max() == 2\n"
         "try:\n    source.read(np.arange(28))\nexcept TrainingError as problem:\n    print(problem.what)\n"

@@ -103,7 +103,7 @@ def test_a_named_dataset_brings_its_size_and_constants() -> None:
 def test_every_named_dataset_can_be_resolved_without_its_files() -> None:
     resolved = {name: resolve_data(DataSettings(name=name)) for name in DATASETS}
     sizes = {name: (settings.image_size, settings.decode_size) for name, settings in resolved.items()}
-    assert sizes == {name: (FACTS[name].image_size, FACTS[name].canvas) for name in DATASETS}
+    assert sizes == {name: (FACTS[name].image_size, FACTS[name].decode_size) for name in DATASETS}
 
 
 def test_a_folder_named_like_a_dataset_can_still_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def test_masks_without_a_class_are_refused(voc: MadeVoc) -> None:
     [
         ({"output_stride": 12}, "output_stride is 12, it must be 8, 16 or 32"),
         ({"scale": [2.0, 0.5]}, r"scale is \[2.0, 0.5\], it must be two factors, the smaller one first"),
-        ({"batch_size": 1}, "segmentation.batch is 1, it must be at least 2"),
+        ({"batch_size": 1}, "segmentation.batch_size is 1, it must be at least 2"),
         ({"crop": 8}, "segmentation.crop is 8, it must be at least 16"),
     ],
 )

@@ -89,7 +89,7 @@ def test_the_copy_follows_after_the_step() -> None:
 
 @pytest.mark.parametrize(("rate", "group_rate"), [(0.0, None), (0.1, 0.1)])
 def test_the_transformer_may_have_its_own_rate(rate: float, group_rate: float | None) -> None:
-    method = build(transformer_rate=rate)
+    method = build(transformer_lr=rate)
     groups = {group.name: group for group in method.param_groups()}
     assert {name: group.rate for name, group in groups.items()} == {"weights": None, "transformer": group_rate}
     assert {id(p) for p in groups["transformer"].parameters} == {id(p) for p in method.summary.parameters()}

@@ -12,7 +12,7 @@ from iecl.methods import METHODS
 
 HEADS = {"hidden_dim": 16, "out_dim": 8}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "swav": ("swav", {**HEADS, "num_prototypes": 6, "small": 2}),
+    "swav": ("swav", {**HEADS, "num_prototypes": 6, "local_crops": 2}),
     "swav with a queue": ("swav", {**HEADS, "num_prototypes": 6, "queue_size": 8, "queue_start_epoch": 0}),
     "dino": ("dino", {**HEADS, "num_prototypes": 6}),
     "deepcluster": ("deepcluster", {"num_clusters": 5, "components": 8}),

@@ -141,11 +141,11 @@ def without_statistics(method: nn.Module) -> None:
 
 
 def test_v2_predicts_its_label_from_every_view() -> None:
-    method = make(DeepClusterV2, **TWO, small=2)
+    method = make(DeepClusterV2, **TWO, local_crops=2)
     method.before_epoch(survey, clock())
     given = views_of(ROWS, small=2)
     made = method.step(given, clock())
-    twin = make(DeepClusterV2, **TWO, small=2)
+    twin = make(DeepClusterV2, **TWO, local_crops=2)
     features = torch.cat([twin.backbone(torch.cat(some)) for some in (given.full, given.small)])
     unit = normalize(twin.projector(features), dim=1)
     wanted = [cross_entropy(unit @ method.centroids[h].T / 0.1, method.assigned[h, :8].repeat(4)) for h in range(2)]

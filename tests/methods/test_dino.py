@@ -81,7 +81,7 @@ def test_the_teacher_follows_the_moved_student_in_every_part() -> None:
 
 
 def test_the_teacher_sees_full_views_only_and_keeps_its_own_statistics() -> None:
-    method = make(DINO, **SMALL, small=3)
+    method = make(DINO, **SMALL, local_crops=3)
     seen = []
     method.teacher.parts[0].register_forward_pre_hook(lambda _, inputs: seen.append(tuple(inputs[0].shape)))
     method.step(views_of(ROWS, small=3), clock())
@@ -92,7 +92,7 @@ def test_the_teacher_sees_full_views_only_and_keeps_its_own_statistics() -> None
 
 
 def test_full_and_small_crops_part_at_the_split() -> None:
-    plan = make(DINO, **SMALL, small=8, crop_split=0.4).views
+    plan = make(DINO, **SMALL, local_crops=8, crop_split=0.4).views
     assert (plan.small, plan.full_crop, plan.small_crop) == (8, (0.4, 1.0), (0.05, 0.4))
     assert make(DINO, **SMALL).views.full_crop is None
 

@@ -197,7 +197,7 @@ def test_the_momentum_copy_follows_after_the_step_by_the_share_of_that_time(make
 
 @pytest.mark.parametrize("make", [byol, moco_v3])
 def test_the_projector_is_followed_too(make: Any) -> None:
-    method = make(keep=HALF)
+    method = make(ema_momentum=HALF)
     before = method.momentum.parts[1][0].weight.clone()
     nn.init.constant_(method.projector[0].weight, 1.0)
     method.after_step(CLOCK)

@@ -135,10 +135,10 @@ class Nnclr(nn.Module):
 
 CASES: dict[str, tuple[type[Method], type[nn.Module], dict[str, object]]] = {
     "simclr": (SimCLR, Simclr, {"temperature": TEMPERATURE}),
-    "moco-v2": (MoCoV2, Moco, {"temperature": TEMPERATURE, "queue": QUEUE, **KEEPS}),
-    "byol": (BYOL, Byol, {"predictor_hidden": HIDDEN, **KEEPS}),
-    "simsiam": (SimSiam, Simsiam, {"predictor_hidden": HIDDEN}),
-    "nnclr": (NNCLR, Nnclr, {"predictor_hidden": HIDDEN, "temperature": TEMPERATURE, "queue": QUEUE}),
+    "moco-v2": (MoCoV2, Moco, {"temperature": TEMPERATURE, "queue_size": QUEUE, **KEEPS}),
+    "byol": (BYOL, Byol, {"predictor_hidden_dim": HIDDEN, **KEEPS}),
+    "simsiam": (SimSiam, Simsiam, {"predictor_hidden_dim": HIDDEN}),
+    "nnclr": (NNCLR, Nnclr, {"predictor_hidden_dim": HIDDEN, "temperature": TEMPERATURE, "queue_size": QUEUE}),
 }
 
 
@@ -174,7 +174,7 @@ def ours_trained(method: Method, rate: float) -> list[float]:
 @pytest.mark.parametrize("name", CASES)
 def test_every_step_costs_what_the_same_method_from_lightly_costs(name: str) -> None:
     (cls, peer, settings), rate = CASES[name], RATES.get(name, 0.05)
-    method = make(cls, hidden=HIDDEN, out=OUT, **settings)
+    method = make(cls, hidden_dim=HIDDEN, out_dim=OUT, **settings)
     theirs = peer(method)
     copies = [part for part in theirs.modules() if isinstance(part, Following)]
     expected = trained(theirs, theirs, lambda: [copy.follow() for copy in copies], rate)

@@ -151,7 +151,7 @@ def test_w_mse_refuses_groups_below_twice_the_width() -> None:
     with pytest.raises(
         UserError, match=r"whitening 64 dimensions needs groups of at least 128 images, method.whitening_size is 100"
     ):
-        build(WMSESettings, {"out_dim": 64, "group": 100}, "method")
+        build(WMSESettings, {"out_dim": 64, "whitening_size": 100}, "method")
 
 
 def test_w_mse_needs_a_group_of_images() -> None:

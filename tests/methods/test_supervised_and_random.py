@@ -53,7 +53,7 @@ def test_smoothing_raises_the_loss_of_a_sure_classifier() -> None:
     given = views(torch.zeros(8, dtype=torch.long))
     losses = []
     for smoothing in (0.0, 0.1):
-        method = supervised(smoothing=smoothing)
+        method = supervised(label_smoothing=smoothing)
         with torch.no_grad():
             method.classifier.bias[0] = 20.0
         losses.append(method.step(given, CLOCK).losses["classes"].item())

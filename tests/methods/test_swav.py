@@ -76,12 +76,12 @@ def test_the_queue_holds_past_projections_of_its_own_view_and_not_yet_the_presen
 
 
 def test_small_views_change_the_crops_of_the_full_ones() -> None:
-    plan = make(SwAV, **SMALL, small=6).views
+    plan = make(SwAV, **SMALL, local_crops=6).views
     assert (plan.full, plan.small, plan.full_crop, plan.small_crop) == (2, 6, (0.14, 1.0), (0.05, 0.14))
     assert make(SwAV, **SMALL).views.full_crop is None
 
 
 def test_features_are_those_of_the_full_views() -> None:
-    made = make(SwAV, **SMALL, small=2).step(views_of(ROWS, small=2), clock())
+    made = make(SwAV, **SMALL, local_crops=2).step(views_of(ROWS, small=2), clock())
     assert made.features.shape == (16, 128)
     assert made.projections["anchor"].shape == made.projections["query"].shape == (8, 8)

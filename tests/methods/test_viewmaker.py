@@ -105,7 +105,7 @@ def test_any_shape_of_image_works(height: int, width: int) -> None:
 
 
 def test_the_maker_has_its_own_constant_rate_and_no_decay() -> None:
-    method = make(rate=0.003)
+    method = make(lr=0.003)
     optimizer = make_optimizer(method.param_groups(), OptimizerSettings(weight_decay=0.1), 1.0)
     own = {id(p) for p in method.maker.parameters()}
     rows = [row for row in optimizer.param_groups if id(row["params"][0]) in own]

@@ -21,7 +21,7 @@ HEADS = {"hidden_dim": 16, "out_dim": 8}
 CASES: dict[str, tuple[type[Method], dict[str, Any]]] = {
     "deepcluster": (DeepCluster, {"num_clusters": 12, "components": 16}),
     "deepcluster-v2": (DeepClusterV2, {**HEADS, "num_clusters": 12}),
-    "swav": (SwAV, {**HEADS, "num_prototypes": 12, "small": 1, "queue_size": 512, "queue_start_epoch": 0}),
+    "swav": (SwAV, {**HEADS, "num_prototypes": 12, "local_crops": 1, "queue_size": 512, "queue_start_epoch": 0}),
     "dino": (DINO, {**HEADS, "num_prototypes": 12, "teacher_warmup_epochs": 2, "teacher_temperature_start": 0.02}),
 }
 STEPS_PER_EPOCH = 5  # of 256 of the 1,437 digits; 157 are left out of each epoch

@@ -160,7 +160,7 @@ def test_the_command_shows_a_table_and_leaves_nothing_behind(
     shown = capsys.readouterr()
     assert "| batch" in shown.err
     assert "warning: a batch of 64 is more than the 40 images there are: it cannot train" in shown.err
-    assert json.loads(shown.out)["suggested"]["batch"] == 32
+    assert json.loads(shown.out)["suggested"]["batch_size"] == 32
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -147,5 +147,5 @@ def warnings_for(measured: Mapping[str, Any], plan: Plan) -> list[str]:
 def small_batch(measured: Mapping[str, Any], plan: Plan) -> Least | None:
     """What is known of a method whose batch is below what it works well with; None: nothing."""
     least = LEAST_BATCH.get(plan.method_name)
-    has_queue = plan.host_name == "moco-v2" and measured["settings"]["method"]["queue"]
+    has_queue = plan.host_name == "moco-v2" and measured["settings"]["method"]["queue_size"]
     return None if least is None or has_queue or plan.training.batch_size >= least.batch else least
