@@ -93,8 +93,8 @@ def words(made: Mapping[str, Any]) -> list[str]:
         f"{made['method']} with {made['backbone']} on {made['images']:,} images, {made['device']}: "
         f"{made['epochs']} epochs of {duration(made['epoch_seconds'])}, {duration(made['seconds'])} in all",
         f"memory: {made['memory_megabytes']:,} MB{shared}; disk: {made['disk_megabytes']:,.0f} MB",
-        f"suggested batch: {suggested['batch']} ({suggested['why'][0]})",
-        f"suggested workers: {suggested['workers']} ({suggested['why'][1]})",
+        f"suggested batch size: {suggested['batch_size']} ({suggested['why'][0]})",
+        f"suggested workers: {suggested['num_workers']} ({suggested['why'][1]})",
         *(f"warning: {line}" for line in made["warnings"]),
     ]
 
