@@ -107,13 +107,18 @@ def settings_page() -> str:
 
 def lists_page() -> str:
     named = [
-        [f"`{name}`", DATASETS[name].summary, *map(str, (f.classes, f.train, f.test, f.image_size, f.canvas)), f.origin]
+        [
+            f"`{name}`",
+            DATASETS[name].summary,
+            *map(str, (f.classes, f.train, f.test, f.image_size, f.decode_size)),
+            f.origin,
+        ]
         for name, f in FACTS.items()
     ]
     parts = ["The same tables as `iecl list`."]
     for title, entries in (("Methods", METHODS), ("Backbones", BACKBONES)):
         parts.append(f"## {title}\n\n" + table(["name", "what"], [[f"`{n}`", e.summary] for n, e in entries.items()]))
-    heads = ["name", "what", "classes", "train", "test", "view", "canvas", "origin"]
+    heads = ["name", "what", "classes", "train", "test", "view", "decode size", "origin"]
     parts.append("## Datasets\n\n" + table(heads, named))
     parts.append("## Recipes\n\n" + table(["name", "what"], [[f"`{n}`", line] for n, line in list_recipes().items()]))
     for title, entries in (

@@ -36,9 +36,9 @@ def main() -> int:
                 rows.append((name, (tried, survived, lost), time.monotonic() - began))
                 print(f"{name}: {tried} tried, {survived} survived, {lost} lost", flush=True)
     path = RESULTS / "faults" / f"{machine_name()}.json"
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    before = json.loads(path.read_text())["faults"] if path.exists() else []
     every = {found["fault"]: found for found in [*before, *(row(*found) for found in rows)]}
-    write("faults", "which faults does a run survive?", {"rows": [*every.values()]})
+    write("faults", "which faults does a run survive?", {"faults": [*every.values()]})
     heads = ["fault", "tried", "survived", "lost"]
     table = plain_table(heads, [[str(found[head]) for head in heads] for found in every.values()])
     write_atomically(RESULTS / "faults" / "table.md", table + "\n")
