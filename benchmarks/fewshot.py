@@ -21,7 +21,7 @@ from benchmarks.speed import part_of
 from iecl import counter
 from iecl.api import pretrain
 from iecl.console import ProgressLine
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import Bench
 from iecl.evaluation.features import Features
 from iecl.evaluation.fewshot import FewShotSettings, few_shot
 from iecl.evaluation.model import load_model

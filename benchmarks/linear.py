@@ -22,7 +22,7 @@ from benchmarks.result import write
 from iecl import counter
 from iecl.console import ProgressLine
 from iecl.data.source import ChosenSource, Source
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import Bench
 from iecl.evaluation.features import Features
 from iecl.evaluation.linear import Linear, LinearSettings, linear
 from iecl.evaluation.model import load_model

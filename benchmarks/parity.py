@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.bench.peers import OUR_SETS, FromLightly
 from benchmarks.study import PRECISION, Arms, iecl, pretrained, python, study
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
@@ -25,8 +25,8 @@ from iecl.data.settings import DataSettings
 from iecl.evaluation.features import extract
 from iecl.evaluation.knn import knn
 from iecl.schedule import Clock, Ramp, warm_cosine
-from iecl.views.making import make_views
-from iecl.views.policies import POLICIES, ViewPlan, plain_share
+from iecl.views.pipeline import make_views
+from iecl.views.policies import POLICIES, ViewSpec, plain_share
 
 BACKBONE, EPOCHS, BATCH, SEEDS = "resnet10-w16", 1, 128, (0, 1, 2)
 RATE, DECAY, POLICY = 1e-3, 1e-4, "simclr-small"
@@ -52,8 +52,8 @@ def theirs(data: str, name: str, seed: int) -> dict[str, Any]:
             for group in optimizer.param_groups:
                 group["lr"] = RATE * warm_cosine(clock, min(loader.steps, steps // 10))
             where = {"size": settings.image_size, "mean": settings.mean, "std": settings.std}
-            views = make_views(batch, POLICIES[POLICY], ViewPlan(), seed=seed, epoch=epoch, **where)
-            full = [x.contiguous(memory_format=torch.channels_last) for x in views.full]
+            views = make_views(batch, POLICIES[POLICY], ViewSpec(), seed=seed, epoch=epoch, **where)
+            full = [x.contiguous(memory_format=torch.channels_last) for x in views.global_crops]
             with torch.autocast("cpu", torch.bfloat16, enabled=PRECISION == "bf16-mixed"):
                 loss = method(*full)
             loss.backward()

@@ -22,7 +22,7 @@ def row_of(method: str, scratch: str) -> dict[str, Any]:
     words = ["--data", DATA, "--method", method, "--backbone", BACKBONE, "--epochs", str(EPOCHS), "--quiet"]
     words += ["--batch-size", str(BATCH), "--out", f"{scratch}/{method}"]
     predicted = iecl("plan", *words)
-    real = iecl("pretrain", *words)["summary"]["plan"]
+    real = iecl("pretrain", *words)["summary"]["forecast"]
     time, memory = real["seconds"], real["memory_megabytes"]
     return {
         "arm": method,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.result import write
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.entropy import log_volume
 from iecl.objective.wrapper import PENALTIES
 from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalize_convolutions

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.result import write
 from iecl.entropy import entropy_gain, singular_values
-from iecl.saib.block import SAIB
+from iecl.saib.printed import SAIB
 
 SEEDS, SKIPS = 20, {"image-level skip alone": ("image",), "all three skips": ("inner", "stack", "image")}
 STARTS = ("as built", "Kaiming")

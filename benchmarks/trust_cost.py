@@ -24,12 +24,12 @@ from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
 from iecl.runs.checkpoint import load_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.runs.proving import described, proof_features
-from iecl.runs.weights import fingerprint
+from iecl.training.config import make_config, with_data
 from iecl.training.loop import Loop
 from iecl.training.machine import make_fabric
-from iecl.training.plan import make_plan, with_data
 from iecl.training.signals import StopFlag
+from iecl.weights.file import fingerprint
+from iecl.weights.proof import described, proof_features
 
 BATCH, BACKBONE, ROUNDS, SAVES, WARM = 128, "resnet10-w16", 30, 7, 3
 
@@ -37,13 +37,15 @@ BATCH, BACKBONE, ROUNDS, SAVES, WARM = 128, "resnet10-w16", 30, 7, 3
 def make_loop(folder: Path, source: object = None) -> Loop:
     """A run of the default method on generated images, at its first step."""
     flags = {"data": {"name": "shapes"}, "backbone": {"name": BACKBONE}, "training": {"batch_size": BATCH}}
-    plan = make_plan(
+    config = make_config(
         flags=flags, sets=["training.loggers=[]", "training.log_steps=1000000", "training.online_eval_epochs=0"]
     )
-    plan = with_data(plan, resolve_data(plan.data))
-    source = source or open_source(plan.data, "pretrain")
+    config = with_data(config, resolve_data(config.data))
+    source = source or open_source(config.data, "pretrain")
     keep_freed_memory()  # as the command does
-    return Loop(make_fabric(plan.training, folder), plan, RunDirectory.fresh(folder), ProgressLine(quiet=True), source)
+    return Loop(
+        make_fabric(config.training, folder), config, RunDirectory.fresh(folder), ProgressLine(quiet=True), source
+    )
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -105,7 +107,7 @@ def main() -> None:
 def prove(loop: Loop) -> None:
     """What a run does once, at its end."""
     encoder = loop.method.encoder().eval()
-    described(proof_features(encoder, loop.plan.data.image_size))
+    described(proof_features(encoder, loop.config.data.image_size))
     fingerprint(encoder.state_dict())
 
 

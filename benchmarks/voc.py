@@ -18,16 +18,16 @@ from typing import Any
 import torch
 
 from benchmarks.result import RESULTS, write
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.console import ProgressLine
 from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import Bench
 from iecl.evaluation.contract import Evaluation
 from iecl.evaluation.detection import Detection, DetectionSettings
 from iecl.evaluation.model import load_model
 from iecl.evaluation.segmentation import Segmentation, SegmentationSettings
-from iecl.runs.weights import save_weights
 from iecl.settings import as_values
+from iecl.weights.file import save_weights
 
 FEW = 16
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "voc.svg"

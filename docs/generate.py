@@ -26,15 +26,15 @@ from measurements import (
 import iecl
 from iecl.backbones import BACKBONES
 from iecl.cli.command import VERBS, main
-from iecl.data.named import DATASETS, FACTS
+from iecl.data.datasets import DATASETS, FACTS
 from iecl.estimators import DIVERGENCES, ENTROPIES
 from iecl.evaluation import EVALUATIONS
 from iecl.methods import HOSTS, METHODS
 from iecl.recipes import list_recipes, read_recipe
-from iecl.runs.forms import FORMS
-from iecl.runs.layouts import LAYOUTS
-from iecl.training.plan import SECTIONS
+from iecl.training.config import SECTIONS
 from iecl.views.policies import POLICIES, Policy
+from iecl.weights.formats import FORMS
+from iecl.weights.layouts import LAYOUTS
 
 OUT = Path(__file__).parent / "generated"
 READINGS = (

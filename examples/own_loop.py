@@ -10,17 +10,17 @@ import torch
 from torch.nn.functional import normalize
 
 import iecl
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
+from iecl.data.datasets import FACTS
 from iecl.data.loader import Loader
-from iecl.data.named import FACTS
 from iecl.data.opening import open_source
 from iecl.data.settings import DataSettings
 from iecl.estimators.coding_rate import coding_rate
 from iecl.losses.nt_xent import nt_xent
 from iecl.meters.embedding import neighbor_accuracy
 from iecl.parts.mlp import mlp
-from iecl.views.making import make_plain, make_views
-from iecl.views.policies import POLICIES, ViewPlan
+from iecl.views.pipeline import make_plain, make_views
+from iecl.views.policies import POLICIES, ViewSpec
 
 SEED, EPOCHS, BATCH, ENTROPY_WEIGHT = 0, 3, 100, 0.6
 LOOK = {"size": 16, "mean": FACTS["shapes"].mean, "std": FACTS["shapes"].std}
@@ -45,9 +45,9 @@ def main() -> None:
     before = accuracy()
     for epoch in range(EPOCHS):
         for batch in Loader(source, batch=BATCH, seed=SEED).epoch(epoch):
-            views = make_views(batch, POLICIES["crop"], ViewPlan(), **LOOK, seed=SEED, epoch=epoch)
-            query = block(views.full[1])  # the block climbs the loss, within its budget
-            z_anchor, z_query = projector(backbone(views.full[0])), projector(backbone(query))
+            views = make_views(batch, POLICIES["crop"], ViewSpec(), **LOOK, seed=SEED, epoch=epoch)
+            query = block(views.global_crops[1])  # the block climbs the loss, within its budget
+            z_anchor, z_query = projector(backbone(views.global_crops[0])), projector(backbone(query))
             contrast = nt_xent(z_anchor, z_query, temperature=0.2)
             rates = [coding_rate(normalize(z, dim=1)) for z in (z_anchor, z_query)]
             entropy = torch.stack(rates).mean() / z_anchor.shape[1] ** 0.5

@@ -5,7 +5,7 @@ import re
 import torch
 from torch import Tensor
 
-from iecl.runs.layouts import LAYOUTS
+from iecl.weights.layouts import LAYOUTS
 
 ROW = {"conv1.": "0.", "bn1.": "1.", "layer1.": "4.", "layer2.": "5.", "layer3.": "6.", "layer4.": "7."}
 BESIDE = {

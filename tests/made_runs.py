@@ -8,9 +8,9 @@ from iecl.methods.contract import Method
 from iecl.parts.spectral_norm import fold
 from iecl.runs.checkpoint import save_checkpoint
 from iecl.runs.directory import RunDirectory, write_atomically
-from iecl.runs.weights import save_weights
-from iecl.training.building import build_method
-from iecl.training.plan import Plan, plan_from_values
+from iecl.training.config import RunConfig, config_from_values
+from iecl.training.factory import build_method
+from iecl.weights.file import save_weights
 
 MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.2, 0.3]
 
@@ -28,7 +28,7 @@ class MadeRun:
         backbone: str = "resnet10-w16",
     ) -> None:
         self.directory = RunDirectory.fresh(path)
-        self.plan: Plan = plan_from_values(
+        self.config: RunConfig = config_from_values(
             {
                 "method": {"name": method, "hidden_dim": 8, "out_dim": 4, "queue_size": 8},
                 "data": {"name": data, "image_size": 16, "decode_size": 16, "mean": MEAN, "std": STD, "num_workers": 0},
@@ -39,12 +39,12 @@ class MadeRun:
                 "training": {"batch_size": 4},
             }
         )
-        write_atomically(self.directory.settings, self.plan.to_toml("made for a test"))
+        write_atomically(self.directory.settings, self.config.to_toml("made for a test"))
         self.method = self.make_method(seed=1)
 
     def make_method(self, seed: int) -> Method:
         """The method with encoder weights and statistics that no fresh backbone has."""
-        method = build_method(self.plan)
+        method = build_method(self.config)
         made = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for weight in method.encoder().parameters():
@@ -54,12 +54,12 @@ class MadeRun:
 
     def save_weights(self) -> None:
         """What a run writes when it is finished."""
-        encoder = build_method(self.plan).encoder()
+        encoder = build_method(self.config).encoder()
         encoder.load_state_dict(self.method.encoder().state_dict())
         fold(encoder)
-        data = self.plan.data
+        data = self.config.data
         metadata = {
-            "backbone": self.plan.backbone.name,
+            "backbone": self.config.backbone.name,
             "image_size": str(data.image_size),
             "mean": str([*data.mean]),
             "std": str([*data.std]),

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.console import ProgressLine
 from iecl.data.voc import CLASSES
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import LoadedModel
 
 Object = tuple[str, tuple[float, float, float, float]]
@@ -93,11 +93,13 @@ def loaded(backbone: str, seed: int = 0) -> LoadedModel:
     return LoadedModel(made.eval(), backbone, 16, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), "final", "", {})
 
 
-def bench(backbone: str, given: Path | str | None, work: Path | None = None, line: ProgressLine | None = None) -> Bench:
+def context(
+    backbone: str, given: Path | str | None, work: Path | None = None, line: ProgressLine | None = None
+) -> EvaluationContext:
     """A bench with a small backbone, on the CPU."""
     data = None if given is None else str(given)
     quiet = line or ProgressLine(quiet=True)
-    return Bench(loaded(backbone), "made", data, quiet, work=work, device=torch.device("cpu"))
+    return EvaluationContext(loaded(backbone), "made", data, quiet, work=work, device=torch.device("cpu"))
 
 
 class Breaking(ProgressLine):

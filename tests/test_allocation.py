@@ -10,8 +10,8 @@ import pytest
 
 from iecl import allocation
 from iecl.errors import UserError
-from iecl.training import planning
-from iecl.training.plan import make_plan
+from iecl.training import forecast
+from iecl.training.config import make_config
 
 PROGRAM = """
 import resource, sys
@@ -102,7 +102,7 @@ def test_a_forecast_is_made_as_its_run_would_be(keeps: bool, monkeypatch: pytest
     monkeypatch.setattr(allocation, "_kept", keeps)
     monkeypatch.setattr(subprocess, "run", answer)
     with pytest.raises(UserError, match="the probe ended"):
-        planning.predict(make_plan(flags={"data": {"name": "shapes"}}), 1.0, quiet=True)
+        forecast.predict(make_config(flags={"data": {"name": "shapes"}}), 1.0, quiet=True)
     assert asked[0]["keeps_memory"] is keeps
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from iecl.console import ProgressLine, json_escaped, log_to_terminal, one_line, plain_table, show, terminal, visible
 from iecl.evaluation.card import markdown
 from iecl.runs.directory import RunDirectory, strict_json
-from iecl.training.recording import SkippedFiles
-from iecl.training.running import _LogFile
+from iecl.training.recorder import SkippedFiles
+from iecl.training.run import _LogFile
 
 ANY_TEXT = st.text(st.one_of(st.characters(), st.sampled_from(HOSTILE + "\ud800\udfff")))
 

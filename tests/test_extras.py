@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import iecl
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.evaluation.voc.precision import coco_metric
+from iecl.evaluation.voc.average_precision import coco_metric
 from iecl.training.machine import make_logger
 from made_runs import MadeRun
 

@@ -8,9 +8,9 @@ import pytest
 
 import iecl
 from iecl.cli.command import main
-from iecl.comparing.results import read_result
+from iecl.comparison.results import read_result
 from iecl.runs.directory import RunDirectory
-from iecl.training.plan import read_plan
+from iecl.training.config import read_config
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "first-names.tar.xz"
 
@@ -24,9 +24,9 @@ def old(tmp_path: Path) -> Path:
 
 
 def test_an_old_run_is_described_with_the_names_of_today(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = read_plan(RunDirectory(old / "run"))
-    assert (plan.optimizer.lr, plan.optimizer.grad_clip, plan.training.grad_accumulation) == (1e-30, 1.0, 2)
-    assert plan.method_settings().queue_size == 8
+    config = read_config(RunDirectory(old / "run"))
+    assert (config.optimizer.lr, config.optimizer.grad_clip, config.training.grad_accumulation) == (1e-30, 1.0, 2)
+    assert config.method_settings().queue_size == 8
     assert iecl.load(old / "run").settings["augmentation"]["policy"] == "crop"
     assert "lr" in iecl.load(old / "run").metrics[1]
     assert main(["describe", str(old / "run")]) == 0
@@ -59,3 +59,13 @@ def test_old_weights_and_results_are_read(old: Path, capsys: pytest.CaptureFixtu
     assert again["top1"] == pytest.approx(before["top1"])
     assert again["protocol"] == before["protocol"]
     assert iecl.evaluate("knn", old / "export.safetensors", "digits")["top1"] == pytest.approx(before["top1"])
+
+
+def test_a_run_that_named_its_host_as_its_method_goes_on_as_ie_cl_around_it(tmp_path: Path) -> None:
+    with tarfile.open(ARCHIVE.with_name("second-names.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    config = read_config(RunDirectory(tmp_path / "run"))
+    assert (config.method_name, config.host_name, config.saib.form) == ("ie-cl", "simclr", "certified")
+    made = iecl.pretrain(out=tmp_path / "run", method="simclr", resume=True, quiet=True)
+    assert made.summary["steps_before"] == 2
+    assert made.summary["forecast"]["seconds"]["real"] > 0  # held against a forecast in plan.json

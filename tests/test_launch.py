@@ -4,7 +4,7 @@ import pytest
 
 from iecl.errors import UserError
 from iecl.launch import Launch, meeting_place, outside_launch, rank_at_start
-from iecl.training.plan import Plan, make_plan, with_launch
+from iecl.training.config import RunConfig, make_config, with_launch
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NNODES": "2"}
@@ -57,16 +57,16 @@ def test_processes_of_slurm_meet_on_its_first_machine(listed: str, first: str) -
     assert meeting_place({"MASTER_ADDR": "there", "MASTER_PORT": "5"}) == ("there", 5)
 
 
-def plan(**training: int) -> Plan:
-    return make_plan(flags={"data": {"name": "shapes"}, "training": training})
+def config(**training: int) -> RunConfig:
+    return make_config(flags={"data": {"name": "shapes"}, "training": training})
 
 
 @pytest.mark.parametrize("asked", [{}, {"devices": 0}, {"devices": 0, "nodes": 2}, {"devices": 2, "nodes": 2}])
 def test_a_run_has_the_processes_that_were_started(asked: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert with_launch(plan(**asked)) == plan(**asked)
+    assert with_launch(config(**asked)) == config(**asked)
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
-    training = with_launch(plan(**asked)).training
+    training = with_launch(config(**asked)).training
     assert (training.devices, training.nodes) == (2, 2)
 
 
@@ -75,10 +75,10 @@ def test_another_number_than_was_started_is_refused(asked: dict[str, int], monke
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="torchrun has started 2 processes on each of 2 machines, the settings ask for"):
-        with_launch(plan(**asked))
+        with_launch(config(**asked))
 
 
 @pytest.mark.parametrize("strategy", ["dp", "fsdp", "deepspeed", "ddp_find_unused_parameters_true", "ddp_spawn"])
 def test_strategies_that_are_not_tested_are_refused_by_name(strategy: str) -> None:
     with pytest.raises(UserError, match=f"training.strategy is '{strategy}'"):
-        make_plan(flags={"data": {"name": "shapes"}, "training": {"strategy": strategy}})
+        make_config(flags={"data": {"name": "shapes"}, "training": {"strategy": strategy}})

@@ -9,7 +9,7 @@ import iecl
 from iecl.cli.command import main
 from iecl.errors import UserError
 from iecl.names import ELSEWHERE, FORMER, current_settings
-from iecl.training.plan import SECTIONS, make_plan
+from iecl.training.config import SECTIONS, make_config
 
 WORKS = [
     ["--lr", "1e-3"],
@@ -100,7 +100,7 @@ NAMED = [
 
 
 def told(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
-    monkeypatch.setattr("iecl.starting._start", lambda plan, *args, **options: plan.method_settings())
+    monkeypatch.setattr("iecl.pretraining._start", lambda config, *args, **options: config.method_settings())
     monkeypatch.setattr("iecl.api.Run", lambda path: path)
     monkeypatch.setattr("iecl.cli.pretrain.closing", lambda args, made: {})
     code = main(["pretrain", "--data", "shapes", "--out", "nowhere", *words])
@@ -160,6 +160,6 @@ def test_no_word_means_two_things() -> None:
 
 def test_settings_under_their_first_names_are_those_of_today() -> None:
     old = {"method": {"name": "moco-v2", "keep": 0.5}, "views": {"policy": "crop"}, "training": {"batch": 8}}
-    plan = make_plan(method="moco-v2", flags=current_settings(old | {"data": {"name": "shapes", "canvas": 32}}))
-    assert plan.method_settings().ema_momentum.start == 0.5
-    assert (plan.augmentation.policy, plan.training.batch_size, plan.data.decode_size) == ("crop", 8, 32)
+    config = make_config(method="moco-v2", flags=current_settings(old | {"data": {"name": "shapes", "canvas": 32}}))
+    assert config.method_settings().ema_momentum.start == 0.5
+    assert (config.augmentation.policy, config.training.batch_size, config.data.decode_size) == ("crop", 8, 32)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from iecl import parallel
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.entropy import streamed
 from iecl.meters.streaming import MOMENTS, SAMPLED
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
@@ -16,7 +16,7 @@ from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.wrapper import IECL
 from iecl.saib.certified import CertifiedSAIB
 from iecl.schedule import Clock
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 CASES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from made_images import TINY
 
 PROGRAM = """

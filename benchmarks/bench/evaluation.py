@@ -26,7 +26,7 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 from benchmarks.bench.effort import Content, Effort
 from benchmarks.bench.images import made_photographs, make_medium, make_shapes
 from benchmarks.bench.turns import over, ratios, summary, take_turns, timed, with_threads
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings

@@ -3,7 +3,7 @@
     python -m benchmarks.bench.memory ARM NETWORK BATCH     # one measurement, in a process of its own
 
 The steps are bare, on views that are ready, ours as well as lightly's: what images and workers hold besides differs
-between datasets and not between methods. (`iecl plan` measures with them, and predicts a whole run.)
+between datasets and not between methods. (`iecl config` measures with them, and predicts a whole run.)
 """
 
 import sys
@@ -19,9 +19,9 @@ from benchmarks.bench.processes import answer, ask, can_tell_memory, peak_bytes
 from benchmarks.bench.stepping import channels_last, make, stepper
 from benchmarks.bench.turns import ratios, take_turns
 from iecl.allocation import keep_freed_memory
-from iecl.backbones.making import make_backbone
-from iecl.training.costing import views_of
-from iecl.views.policies import ViewPlan
+from iecl.backbones.factory import make_backbone
+from iecl.training.cost import views_of
+from iecl.views.policies import ViewSpec
 
 SIDE, STEPS, ROUNDS = 32, 4, 3
 """STEPS: from the second one on the optimizer has its state, and freed memory is in the places where it stays."""
@@ -86,7 +86,7 @@ def main(arm: str, network: str, images: str) -> None:
     torch.manual_seed(0)
     batch = int(images)
     if arm == LIGHTLY:
-        full = channels_last(views_of(ViewPlan(), batch, SIDE)).full
+        full = channels_last(views_of(ViewSpec(), batch, SIDE)).global_crops
         step = peer_stepper(FromLightly("simclr", make_backbone(network)).to(memory_format=torch.channels_last))
         for _ in range(STEPS):
             step(full[0], full[1])

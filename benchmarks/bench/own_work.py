@@ -16,7 +16,7 @@ from benchmarks.bench.stepping import CLOCK, channels_last
 from iecl import counter
 from iecl.objective.wrapper import IECL
 from iecl.parts.spectral_norm import follow_kernels
-from iecl.training.costing import views_of
+from iecl.training.cost import views_of
 
 Work = Callable[[], object]
 
@@ -26,7 +26,9 @@ def work_of(part: str, method: IECL, *, batch: int, side: int) -> Work:
     if part == "spectral norm":
         return _of_spectral_norm(method)
     views = channels_last(views_of(method.views, batch, side))
-    return _of_terms(method, views.full) if part == "kl and entropy" else _of_block(method, views.full[1])
+    return (
+        _of_terms(method, views.global_crops) if part == "kl and entropy" else _of_block(method, views.global_crops[1])
+    )
 
 
 def _of_spectral_norm(method: IECL) -> Work:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torchvision.datasets import ImageFolder
 
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 
 HIDDEN, OUT, QUEUE = 512, 128, 256
 _SIZES = [f"method.hidden_dim={HIDDEN}", f"method.out_dim={OUT}"]

@@ -19,7 +19,7 @@ from benchmarks.bench.images import Photographs, made_photographs, make_large, m
 from benchmarks.bench.pipeline_arm import ON_PIL, ON_TENSORS, OURS, Request
 from benchmarks.bench.processes import companions
 from benchmarks.bench.turns import over, summaries, take_turns
-from iecl.data.packing import pack
+from iecl.data.pack_writer import pack
 
 WORKERS, ROUNDS = 2, 7
 PEERS = (ON_TENSORS, ON_PIL)

@@ -27,8 +27,8 @@ from iecl.data.loader import Loader
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings
-from iecl.views.making import make_views
-from iecl.views.policies import POLICIES, ViewPlan
+from iecl.views.pipeline import make_views
+from iecl.views.policies import POLICIES, ViewSpec
 
 ON_TENSORS, ON_PIL, OURS = "torchvision on tensors", "torchvision on PIL", "iecl"
 RESIDENT_MEGABYTES = 4096
@@ -76,7 +76,9 @@ def _ours(request: Request) -> Epoch:
     look: dict[str, Any] = {"size": settings.image_size, "mean": settings.mean, "std": settings.std}
 
     def cut(batch: Batch, epoch: int) -> torch.Tensor:
-        return make_views(batch, POLICIES["crop"], ViewPlan(full=1), seed=0, epoch=epoch, **look).full[0]
+        return make_views(batch, POLICIES["crop"], ViewSpec(global_crops=1), seed=0, epoch=epoch, **look).global_crops[
+            0
+        ]
 
     return lambda epoch: (cut(batch, epoch) for batch in loader.epoch(epoch))
 

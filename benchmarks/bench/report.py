@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.bench import QUESTIONS
 from iecl.console import plain_table, visible
 from iecl.errors import UserError
-from iecl.reading import read_json
+from iecl.files import read_json
 from iecl.runs.directory import strict_json, write_atomically
 from iecl.runs.environment import describe_environment
 

@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.bench.effort import Content, Effort
 from benchmarks.bench.stepping import CLOCK, channels_last, make, stepper
 from benchmarks.bench.turns import Arm, over, seconds, summaries, summary, take_turns
-from iecl.backbones.making import make_backbone
-from iecl.training.costing import views_of
+from iecl.backbones.factory import make_backbone
+from iecl.training.cost import views_of
 
 ROUNDS, SIZE, QUICK_SIZE = 5, 2048, 256
 Case = tuple[str, int, int]

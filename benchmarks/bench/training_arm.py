@@ -24,16 +24,15 @@ from benchmarks.bench.processes import answer
 from benchmarks.bench.stepping import channels_last, whole_loss
 from iecl.allocation import keep_freed_memory
 from iecl.backbones import BACKBONES
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.console import ProgressLine
 from iecl.data.resolve import resolve_data
 from iecl.registry import Entry
 from iecl.runs.directory import RunDirectory
+from iecl.training.config import make_config, with_data
 from iecl.training.loop import Loop
 from iecl.training.machine import make_fabric, on_this_machine
-from iecl.training.plan import make_plan, with_data
-from iecl.views.making import make_views
-from iecl.views.policies import POLICIES
+from iecl.views.pipeline import make_views
 
 SIDE = 32
 TINY = "next to nothing"
@@ -101,11 +100,11 @@ def _our_loop(request: Request, scratch: Path) -> Loop:
         "backbone": {"name": request.network},
         "training": training | {"accelerator": "cpu"},
     }
-    plan = make_plan(method=request.method, flags=flags, sets=OUR_SETS[request.method])
-    plan = with_data(plan, resolve_data(plan.data))
-    plan = replace(plan, training=on_this_machine(plan.training))
+    config = make_config(method=request.method, flags=flags, sets=OUR_SETS[request.method])
+    config = with_data(config, resolve_data(config.data))
+    config = replace(config, training=on_this_machine(config.training))
     run = RunDirectory.fresh(scratch / "run")
-    return Loop(make_fabric(plan.training, run.path), plan, run, ProgressLine(quiet=True))
+    return Loop(make_fabric(config.training, run.path), config, run, ProgressLine(quiet=True))
 
 
 def _whole_step(loop: Loop) -> Take:
@@ -118,11 +117,11 @@ def _whole_step(loop: Loop) -> Take:
 
 
 def _bare_step(loop: Loop) -> Take:
-    plan, clock = loop.plan, loop.clock(0)
-    where: dict[str, Any] = {"size": plan.data.image_size, "mean": plan.data.mean, "std": plan.data.std}
+    config, clock = loop.config, loop.clock(0)
+    where: dict[str, Any] = {"size": config.data.image_size, "mean": config.data.mean, "std": config.data.std}
     batch = next(loop.begin_epoch())
     views = channels_last(
-        make_views(batch, POLICIES[plan.augmentation.policy], loop.method.views, seed=0, epoch=0, **where)
+        make_views(batch, config.augmentation.policies(), loop.method.views, seed=0, epoch=0, **where)
     )
 
     def take() -> None:

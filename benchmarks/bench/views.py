@@ -20,9 +20,9 @@ from benchmarks.bench.effort import Content, Effort
 from benchmarks.bench.images import pillow, textured
 from benchmarks.bench.turns import Arm, ratios, seconds, summaries, take_turns, with_threads
 from iecl.data.batch import Batch
-from iecl.views.apply import apply_by_tensors
-from iecl.views.making import Views, draw_views, make_views
-from iecl.views.policies import POLICIES, ViewPlan
+from iecl.views.pipeline import Views, draw_views, make_views
+from iecl.views.policies import POLICIES, ViewSpec
+from iecl.views.transform import apply_by_tensors
 
 SETTINGS = {"256 images of 32 px": (256, 32, "simclr-small"), "64 images of 224 px, with blur": (64, 224, "simclr")}
 QUICK_SETTINGS = {"16 images of 32 px": (16, 32, "simclr-small"), "4 images of 64 px, with blur": (4, 64, "simclr")}
@@ -105,11 +105,11 @@ def _arms_of(effort: Effort, count: int, side: int, policy: str) -> dict[str, Ar
 
 
 def _ours(batch: Batch, policy: str, side: int) -> Views:
-    return make_views(batch, POLICIES[policy], ViewPlan(), size=side, mean=MEAN, std=STD, seed=0, epoch=0)
+    return make_views(batch, POLICIES[policy], ViewSpec(), size=side, mean=MEAN, std=STD, seed=0, epoch=0)
 
 
 def _by_tensors(batch: Batch, policy: str, side: int) -> list[Tensor]:
-    draws = draw_views(batch, POLICIES[policy], ViewPlan(), seed=0, epoch=0)
+    draws = draw_views(batch, POLICIES[policy], ViewSpec(), seed=0, epoch=0)
     return [apply_by_tensors(batch.images, drawn, side, MEAN, STD) for drawn in draws]
 
 
@@ -123,14 +123,14 @@ def _torchvision_steps(kit: Any, policy: str, side: int) -> list[Any]:
     (chosen,) = POLICIES[policy]
     jitter = kit.ColorJitter(chosen.brightness, chosen.contrast, chosen.saturation, chosen.hue)
     steps = [
-        kit.RandomResizedCrop(side, scale=(chosen.crop_low, 1.0), antialias=True),
+        kit.RandomResizedCrop(side, scale=(chosen.scale[0], 1.0), antialias=True),
         kit.RandomHorizontalFlip(),
-        kit.RandomApply([jitter], p=chosen.jitter),
-        kit.RandomGrayscale(chosen.gray),
+        kit.RandomApply([jitter], p=chosen.color_jitter_prob),
+        kit.RandomGrayscale(chosen.grayscale_prob),
     ]
-    if chosen.blur:
-        blur = kit.GaussianBlur(2 * (side // 20) + 1, (chosen.blur_low, chosen.blur_high))
-        steps.append(kit.RandomApply([blur], p=chosen.blur))
+    if chosen.gaussian_blur_prob:
+        blur = kit.GaussianBlur(2 * (side // 20) + 1, chosen.sigma)
+        steps.append(kit.RandomApply([blur], p=chosen.gaussian_blur_prob))
     return steps
 
 
@@ -144,14 +144,14 @@ def _kornia_arm(batch: Batch, policy: str, side: int) -> Arm:
     (chosen,) = POLICIES[policy]
     jitter = (chosen.brightness, chosen.contrast, chosen.saturation, chosen.hue)
     steps = [
-        kit.RandomResizedCrop((side, side), scale=(chosen.crop_low, 1.0)),
+        kit.RandomResizedCrop((side, side), scale=(chosen.scale[0], 1.0)),
         kit.RandomHorizontalFlip(),
-        kit.ColorJitter(*jitter, p=chosen.jitter),
-        kit.RandomGrayscale(p=chosen.gray),
+        kit.ColorJitter(*jitter, p=chosen.color_jitter_prob),
+        kit.RandomGrayscale(p=chosen.grayscale_prob),
     ]
-    if chosen.blur:
+    if chosen.gaussian_blur_prob:
         taps = 2 * (side // 20) + 1
-        steps.append(kit.RandomGaussianBlur((taps, taps), (chosen.blur_low, chosen.blur_high), p=chosen.blur))
+        steps.append(kit.RandomGaussianBlur((taps, taps), chosen.sigma, p=chosen.gaussian_blur_prob))
     chain = kit.ImageSequential(*steps, kit.Normalize(torch.tensor(MEAN), torch.tensor(STD)))
 
     def work() -> None:
@@ -181,14 +181,14 @@ def _lightly_arm(batch: Batch, policy: str, side: int) -> Arm:
     (chosen,) = POLICIES[policy]
     transform = SimCLRTransform(
         input_size=side,
-        cj_prob=chosen.jitter,
+        cj_prob=chosen.color_jitter_prob,
         cj_bright=chosen.brightness,
         cj_contrast=chosen.contrast,
         cj_sat=chosen.saturation,
         cj_hue=chosen.hue,
-        random_gray_scale=chosen.gray,
-        gaussian_blur=chosen.blur,
-        sigmas=(chosen.blur_low, chosen.blur_high),
+        random_gray_scale=chosen.grayscale_prob,
+        gaussian_blur=chosen.gaussian_blur_prob,
+        sigmas=chosen.sigma,
     )
     loader = DataLoader(_Images(batch, transform), len(batch.index), num_workers=2, persistent_workers=True)
     return _arm(partial(list, loader), 1 / EPOCH)

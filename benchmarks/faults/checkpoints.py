@@ -26,7 +26,7 @@ from iecl import counter
 from iecl.errors import Interrupted, UserError
 from iecl.runs.checkpoint import load_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.training import running  # noqa: F401  # imported once, before the processes part
+from iecl.training import run as _run  # noqa: F401  # imported once, before the processes part
 
 OLDER, LAST, STEPS = 4, 6, 8
 """Steps of the two checkpoints, and of the whole run."""

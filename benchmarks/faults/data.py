@@ -17,16 +17,16 @@ import torch
 from PIL import Image
 
 import iecl
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.data import folder as folders
 from iecl.data.loader import Loader
 from iecl.data.opening import open_source
-from iecl.data.packfile import FIRST, PRELUDE, checksum, open_packed, prelude_of
+from iecl.data.pack_format import FIRST, PRELUDE, checksum, open_packed, prelude_of
 from iecl.data.settings import DataSettings
 from iecl.errors import TrainingError, UserError
 from iecl.evaluation.model import load_model
-from iecl.runs.proving import described, proof_features
-from iecl.runs.weights import save_weights
+from iecl.weights.file import save_weights
+from iecl.weights.proof import described, proof_features
 
 Outcome = tuple[int, int, int]
 """How many times a fault was tried, survived, and lost."""

@@ -25,8 +25,8 @@ from unittest.mock import patch
 from iecl import api
 from iecl.cli.command import main as iecl
 from iecl.console import terminal
-from iecl.data.packfile import PRELUDE
-from iecl.data.packing import pack
+from iecl.data.pack_format import PRELUDE
+from iecl.data.pack_writer import pack
 from iecl.runs.claim import Claim
 from iecl.runs.directory import RunDirectory, write_json
 
@@ -140,14 +140,14 @@ def without_work() -> Iterator[None]:
         return result
 
     with (
-        patch("iecl.training.running.start", _ended),
-        patch("iecl.evaluation.running.measure", measured),
-        patch("iecl.training.planning.predict", side_effect=_no_forecast),
+        patch("iecl.training.run.start", _ended),
+        patch("iecl.evaluation.runner.measure", measured),
+        patch("iecl.training.forecast.predict", side_effect=_no_forecast),
     ):
         yield
 
 
-def _ended(plan: Any, claim: Claim, **_: Any) -> None:
+def _ended(config: Any, claim: Claim, **_: Any) -> None:
     write_json(claim.run.summary, {"finished": True, "verdict": "healthy", "reasons": [], "advice": "", "last": {}})
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from iecl.runs.weights import load_weights
+from iecl.weights.file import load_weights
 
 Tally = tuple[int, int, int]
 """Tried, survived, lost."""

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
         verify,
     )
     from iecl.errors import UserError
-    from iecl.objective.attaching import attach_block
+    from iecl.objective.attached_block import attach_block
     from iecl.objective.wrapper import IECL
-    from iecl.saib.block import SAIB
     from iecl.saib.certified import CertifiedSAIB
+    from iecl.saib.printed import SAIB
 
 _HOMES = {
     "Run": "iecl.api",
@@ -49,8 +49,8 @@ _HOMES = {
     "bench": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.objective.wrapper",
-    "attach_block": "iecl.objective.attaching",
-    "SAIB": "iecl.saib.block",
+    "attach_block": "iecl.objective.attached_block",
+    "SAIB": "iecl.saib.printed",
     "CertifiedSAIB": "iecl.saib.certified",
 }
 

@@ -125,22 +125,22 @@ def pretrain(
         quiet: show warnings only.
         **common: `backbone`, `epochs`, `batch_size`, `lr` and the others of `CommonSettings`.
     """
-    from iecl import starting
+    from iecl import pretraining
 
     quiet = quiet or rank_at_start() > 0
     given = _given({"data": str(data), **common}, settings, "iecl.pretrain")
-    asked = starting.Asked(out, method, recipe, given, tuple(sets), overwrite)
+    asked = pretraining.Asked(out, method, recipe, given, tuple(sets), overwrite)
     with log_to_terminal(quiet):
         if resume and init_from:
             raise UserError("a resumed run has its weights already", where="--init-from", do="leave it out")
         if resume:
-            return Run(starting.resume(asked, quiet))
+            return Run(pretraining.resume(asked, quiet))
         if init_from:
             foreign = {"backbone": common.get("backbone", ""), "layout": layout, "allow": allow}
-            return Run(starting.start_from(str(init_from), foreign, asked, quiet))
+            return Run(pretraining.start_from(str(init_from), foreign, asked, quiet))
         if layout or allow:
             raise UserError("which file has that layout or exception?", where="--init-from", do="name it")
-        return Run(starting.start_afresh(asked, quiet))
+        return Run(pretraining.start_afresh(asked, quiet))
 
 
 def _given(
@@ -187,19 +187,19 @@ def plan(
     from iecl.data.resolve import resolve_data
     from iecl.runs.claim import claim
     from iecl.runs.directory import write_json
-    from iecl.training.plan import make_plan, with_data
-    from iecl.training.planning import predict
+    from iecl.training.config import make_config, with_data
+    from iecl.training.forecast import predict
 
     given = _given({"data": str(data), **common}, settings, "iecl.plan")
-    resolved = make_plan(method=method, recipe=recipe, flags=given, sets=sets)
+    resolved = make_config(method=method, recipe=recipe, flags=given, sets=sets)
     with claim(out) if out else nullcontext() as claimed:  # what it refuses, it refuses before any work is done
         resolved = with_data(resolved, resolve_data(resolved.data))
         made = predict(resolved, seconds, quiet=quiet)
         if claimed is None:
             return made
-        write_json(claimed.run.plan, made)
+        write_json(claimed.run.forecast, made)
         claimed.run.remove_folders()  # those of a run
-        return made | {"file": str(claimed.run.plan)}
+        return made | {"file": str(claimed.run.forecast)}
 
 
 def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Run:
@@ -212,10 +212,10 @@ def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: boo
         overwrite: replace a run in `out`.
         quiet: show warnings only.
     """
-    from iecl import starting
+    from iecl import pretraining
 
     with log_to_terminal(quiet or rank_at_start() > 0):
-        return Run(starting.extend(RunDirectory.existing(run), epochs, out, overwrite=overwrite, quiet=quiet))
+        return Run(pretraining.extend(RunDirectory.existing(run), epochs, out, overwrite=overwrite, quiet=quiet))
 
 
 def load(path: str | Path) -> Run:
@@ -225,7 +225,7 @@ def load(path: str | Path) -> Run:
 
 def evaluate(name: str, model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
     """Measure a run or a file of weights with the protocol `name` (see `iecl evaluate --help`) on labeled images."""
-    from iecl.evaluation.running import evaluate as measure
+    from iecl.evaluation.runner import evaluate as measure
 
     return measure(name, model, data, **options)
 
@@ -247,8 +247,8 @@ def embed(
 
 
 def pack(data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
-    """Decode a folder of images once, into a file to give in the folder's place: see `iecl.data.packing.pack`."""
-    from iecl.data.packing import pack as write
+    """Decode a folder of images once, into a file to give in the folder's place: see `iecl.data.pack_writer.pack`."""
+    from iecl.data.pack_writer import pack as write
 
     return write(str(data), Path(out), **options)
 
@@ -264,8 +264,8 @@ def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", **opt
 
 
 def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
-    """Follow entropy from images through block and encoder to embeddings: see `iecl.inspecting.report.inspect`."""
-    from iecl.inspecting.report import inspect as look
+    """Follow entropy from images through block and encoder to embeddings: see `iecl.inspection.report.inspect`."""
+    from iecl.inspection.report import inspect as look
 
     return look(model, data, **options)
 
@@ -282,7 +282,7 @@ def verify(path: str | Path, **options: Any) -> dict[str, Any]:
 
 def replay(run: str | Path, step: int, *, quiet: bool = True) -> dict[str, Any]:
     """Take one optimizer step of a run again, exactly, and return what every layer did; the run is left as it is."""
-    from iecl.training.replaying import replay as take
+    from iecl.training.replay import replay as take
 
     return take(run, step, quiet=quiet)
 
@@ -299,7 +299,7 @@ def views(
         index: which image of the data: its views in the epoch of that step.
         row: which of the step's own images; exactly one of the two is given.
     """
-    from iecl.training.looking import look, save_image
+    from iecl.training.drawn_views import look, save_image
 
     seen = look(run, step, index=index, row=row)
     data = Run(Path(run)).settings["data"]

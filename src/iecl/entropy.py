@@ -36,7 +36,7 @@ from iecl.meters.jacobian import (
     singular_values,
     stochastic_log_abs_det,
 )
-from iecl.meters.selection import power_law, rank_me
+from iecl.meters.label_free import power_law, rank_me
 from iecl.meters.streaming import MOMENTS, SAMPLED, StreamedMoments, StreamedSample
 from iecl.saib.certificate import Certificate
 

@@ -12,8 +12,8 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from iecl.errors import UserError, did_you_mean
+from iecl.files import LARGEST, MOST_TOML, parse_toml, read_text
 from iecl.names import suggestion
-from iecl.reading import LARGEST, MOST_TOML, parse_toml, read_text
 
 T = TypeVar("T")
 Values = Mapping[str, Any]

@@ -3,7 +3,7 @@ import torch
 import torchvision
 
 from iecl.backbones import BACKBONES
-from iecl.backbones.making import make_backbone, width_of
+from iecl.backbones.factory import make_backbone, width_of
 from iecl.errors import UserError
 
 SMALL = [name for name in BACKBONES if name.endswith(("-small", "-w16", "-w32"))]

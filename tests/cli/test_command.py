@@ -13,12 +13,12 @@ import torchvision
 from safetensors.torch import load_file
 
 import iecl
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.cli.command import VERBS, main
 from iecl.cli.describe import formula_of
 from iecl.methods import METHODS
 from iecl.settings import as_values
-from iecl.training.plan import make_plan
+from iecl.training.config import make_config
 
 COMMON = ["--backbone", "resnet10-w16", "--epochs", "2", "--batch-size", "8", "--quiet"]
 
@@ -193,7 +193,7 @@ def test_a_method_is_described_with_the_values_of_its_default_recipe(capsys: pyt
     shown = capsys.readouterr()
     settings = json.loads(shown.out.strip().splitlines()[-1])["settings"]
     assert {name: rules["default"] for name, rules in settings.items()} == as_values(
-        make_plan(method="byol", flags={"data": {"name": "shapes"}}).method_settings()
+        make_config(method="byol", flags={"data": {"name": "shapes"}}).method_settings()
     )
 
 

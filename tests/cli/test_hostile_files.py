@@ -112,10 +112,10 @@ def test_a_number_that_no_run_can_have_is_refused(words: list[str], message: str
 
 
 def test_seeds_and_intervals_may_be_large() -> None:
-    from iecl.training.plan import make_plan
+    from iecl.training.config import make_config
 
     sets = ["training.seed=9223372036854775807", "training.meter_steps=1000000000", "data.cache_megabytes=4000000"]
-    assert make_plan(flags={"data": {"name": "digits"}}, sets=sets).training.seed == 2**63 - 1
+    assert make_config(flags={"data": {"name": "digits"}}, sets=sets).training.seed == 2**63 - 1
 
 
 def test_settings_that_lost_a_choice_are_not_trained_with(run: Path, tmp_path: Path) -> None:
@@ -132,14 +132,14 @@ def test_settings_that_lost_a_choice_are_not_trained_with(run: Path, tmp_path: P
 def test_a_forecast_that_cannot_be_read_loses_no_run(content: str, run: Path, tmp_path: Path) -> None:
     from iecl.errors import UserError
     from iecl.runs.directory import RunDirectory
-    from iecl.training.plan import read_plan
-    from iecl.training.planning import held_against
+    from iecl.training.config import read_config
+    from iecl.training.forecast import held_against
 
-    (tmp_path / "plan.json").write_text(content)
+    (tmp_path / "forecast.json").write_text(content)
     if content == "{":  # the whole way, once
         outcome = call("pretrain", "--recipe", str(run), "--out", str(tmp_path), "--epochs", "1")
         assert outcome.code == 0
-        assert "what was planned cannot be compared" in outcome.said
+        assert "the forecast cannot be compared" in outcome.said
         assert json.loads((tmp_path / "summary.json").read_text())["finished"]
-    with pytest.raises(UserError, match=r"plan\.json is damaged"):
-        held_against(RunDirectory(tmp_path), read_plan(RunDirectory(run)), {}, 1.0)
+    with pytest.raises(UserError, match=r"forecast\.json is damaged"):
+        held_against(RunDirectory(tmp_path), read_config(RunDirectory(run)), {}, 1.0)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.cli.command import main
-from iecl.runs.weights import load_weights
+from iecl.weights.file import load_weights
 from made_images import TINY
 
 NAME = "resnet10-w16"

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from iecl.data.datasets import FACTS
 from iecl.data.digits import enlarged, is_test, open_digits
-from iecl.data.named import FACTS
 from iecl.data.settings import DataSettings
 
 

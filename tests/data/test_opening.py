@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from images import save_solid
 
+from iecl.data.datasets import DATASETS, FACTS
 from iecl.data.folder import FolderSource
 from iecl.data.listing import list_images
 from iecl.data.loader import in_order
-from iecl.data.named import DATASETS, FACTS
 from iecl.data.opening import held_out, open_source
 from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings

@@ -7,7 +7,7 @@ import pytest
 from images import save_solid
 
 from iecl.data import resolve
-from iecl.data.named import DATASETS, FACTS
+from iecl.data.datasets import DATASETS, FACTS
 from iecl.data.resolve import resolve_data, usable_cores
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError

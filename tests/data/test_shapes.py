@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from iecl.data import shapes
+from iecl.data.datasets import FACTS
 from iecl.data.drawing import color, noise, outline, texture
-from iecl.data.named import FACTS
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError
 

@@ -16,9 +16,9 @@ from iecl.evaluation.contract import Scores
 from iecl.evaluation.detection import Detection, DetectionSettings
 from iecl.evaluation.voc.detector import DetectorShape, make_detector
 from iecl.evaluation.voc.resnet import STAGES, STEM, built_in_proof, pretrained_resnet
-from iecl.runs.weights import fingerprint
 from iecl.settings import build
-from made_voc import Breaking, MadeVoc, bench, loaded, made_voc
+from iecl.weights.file import fingerprint
+from made_voc import Breaking, MadeVoc, context, loaded, made_voc
 
 TINY: dict[str, Any] = {
     "epochs": 2,
@@ -42,7 +42,7 @@ def voc(tmp_path: Path) -> MadeVoc:
 
 
 def measure(voc: MadeVoc, work: Path | None = None, line: Any = None, **options: Any) -> Scores:
-    return Detection(DetectionSettings(**TINY | options)).measure(bench("resnet10-w16", voc.devkit, work, line))
+    return Detection(DetectionSettings(**TINY | options)).measure(context("resnet10-w16", voc.devkit, work, line))
 
 
 def numbers(scores: Scores) -> tuple[Any, ...]:
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_bits_with_any_number_of_threads_and_anothe
 
 
 def test_the_model_is_left_as_it_was(voc: MadeVoc) -> None:
-    place = bench("resnet10-w16", voc.devkit)
+    place = context("resnet10-w16", voc.devkit)
     before = fingerprint(place.model.backbone.state_dict())
     Detection(DetectionSettings(**TINY)).measure(place)
     assert fingerprint(place.model.backbone.state_dict()) == before
@@ -154,7 +154,7 @@ def test_strides_do_not_depend_on_the_first_batch(neck: str, scales: list[float]
 
 
 def test_a_renamed_tensor_stops_the_evaluation_before_the_training(voc: MadeVoc) -> None:
-    place = bench("resnet10-w16", voc.devkit)
+    place = context("resnet10-w16", voc.devkit)
     place.model.backbone.first = place.model.backbone.layer1
     del place.model.backbone.layer1
     with pytest.raises(UserError, match=r"the weights do not fit: .*missing layer1.0.bn1.bias.*unexpected first.0.bn1"):
@@ -191,13 +191,13 @@ def test_images_without_an_object_to_find_are_refused(tmp_path: Path, difficult:
 
 def test_no_folder_is_refused() -> None:
     with pytest.raises(UserError, match=r"no images with boxes or masks were named \(--data\); give a VOCdevkit"):
-        Detection(DetectionSettings()).measure(bench("resnet10-w16", None))
+        Detection(DetectionSettings()).measure(context("resnet10-w16", None))
 
 
 def test_a_missing_extra_is_named_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycocotools", None)
     with pytest.raises(UserError, match=r"detection needs pycocotools.* \(iecl evaluate detection\); pip install"):
-        Detection(DetectionSettings()).measure(bench("resnet10-w16", "nowhere"))
+        Detection(DetectionSettings()).measure(context("resnet10-w16", "nowhere"))
 
 
 def test_a_rate_that_is_too_high_is_told_and_not_measured(voc: MadeVoc) -> None:

@@ -10,7 +10,7 @@ import torch
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from iecl.evaluation.voc.precision import (
+from iecl.evaluation.voc.average_precision import (
     Found,
     Ranking,
     Truth,

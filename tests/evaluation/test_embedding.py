@@ -33,7 +33,7 @@ def test_a_folder_becomes_one_row_for_each_readable_image(made_run: MadeRun, ima
 
 def test_rows_are_the_features_of_their_images(made_run: MadeRun, images: Path, tmp_path: Path) -> None:
     embed(made_run.directory.path, str(images), tmp_path / "out.npz")
-    source, data = open_source(made_run.plan.data, "train"), made_run.plan.data
+    source, data = open_source(made_run.config.data, "train"), made_run.config.data
     expected = extract(made_run.method.encoder(), source, image_size=16, mean=data.mean, std=data.std, share=1.0).values
     torch.testing.assert_close(torch.from_numpy(np.load(tmp_path / "out.npz")["features"]), expected)
 

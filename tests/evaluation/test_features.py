@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.data.folder import FolderSource
 from iecl.data.labels import class_folders, numbered
 from iecl.data.listing import list_images

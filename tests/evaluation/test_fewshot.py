@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from iecl.console import ProgressLine
 from iecl.errors import UserError
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.features import Features
 from iecl.evaluation.fewshot import FewShot, FewShotSettings, few_shot
 from iecl.evaluation.model import load_model
@@ -97,9 +97,11 @@ def test_nothing_to_measure_is_refused() -> None:
 
 
 def test_the_result_publishes_its_splits_by_name(made_run: MadeRun, images: Path) -> None:
-    bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
+    context = EvaluationContext(
+        load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True)
+    )
     evaluation = FewShot(FewShotSettings(label_fractions=(0.1,), shots=(2,), trials=2))
-    scores = evaluation.measure(bench)
+    scores = evaluation.measure(context)
     assert evaluation.summary == "fewshot/1 logistic C=10 standardized 2 tries"
     assert list(scores.values) == ["top1_10pct", "top1_2shot"]
     lists = scores.lists

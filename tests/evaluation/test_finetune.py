@@ -12,7 +12,7 @@ from torch import nn
 
 from iecl.console import ProgressLine
 from iecl.errors import TrainingError, UserError
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.fewshot import FewShot, FewShotSettings
 from iecl.evaluation.finetune import Course, FineTune, FineTuneSettings, Lesson
 from iecl.evaluation.model import load_model
@@ -22,14 +22,16 @@ from made_runs import MadeRun
 SHORT = FineTuneSettings(epochs=3, batch_size=8, lr=0.1, backbone_lr=0.02)
 
 
-def bench_of(run: MadeRun, data: Path | None = None, work: Path | None = None) -> Bench:
+def bench_of(run: MadeRun, data: Path | None = None, work: Path | None = None) -> EvaluationContext:
     path = run.directory.path
-    return Bench(load_model(path), path, None if data is None else str(data), ProgressLine(quiet=True), work=work)
+    return EvaluationContext(
+        load_model(path), path, None if data is None else str(data), ProgressLine(quiet=True), work=work
+    )
 
 
-def tuned(bench: Bench, settings: FineTuneSettings, epochs: int | None = None) -> Course:
+def tuned(context: EvaluationContext, settings: FineTuneSettings, epochs: int | None = None) -> Course:
     """A course after so many epochs; None: all of them."""
-    course = Course(bench, settings, Lesson.of(bench, settings))
+    course = Course(context, settings, Lesson.of(context, settings))
     course.run(epochs)
     return course
 
@@ -40,39 +42,39 @@ def same(one: Course, other: Course) -> bool:
 
 
 def test_colors_are_learnt_and_the_model_stays_as_it_was(made_run: MadeRun) -> None:
-    bench = bench_of(made_run)
-    before = {name: tensor.clone() for name, tensor in bench.model.backbone.state_dict().items()}
-    scores = FineTune(SHORT).measure(bench)
+    context = bench_of(made_run)
+    before = {name: tensor.clone() for name, tensor in context.model.backbone.state_dict().items()}
+    scores = FineTune(SHORT).measure(context)
     assert scores.values == {"top1": 1.0}
     assert scores.counts == {"n_train": 24, "n_test": 6, "classes": 3}
     assert scores.details == {"batch_used": 8}
-    after = bench.model.backbone.state_dict()
+    after = context.model.backbone.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert not any(part.training for part in bench.model.backbone.modules())
-    assert all(weight.grad is None for weight in bench.model.backbone.parameters())
+    assert not any(part.training for part in context.model.backbone.modules())
+    assert all(weight.grad is None for weight in context.model.backbone.parameters())
 
 
 def test_every_weight_moves_and_batch_norm_learns_its_statistics(made_run: MadeRun) -> None:
-    bench = bench_of(made_run)
-    course = tuned(bench, SHORT)
-    start = bench.model.backbone.state_dict()
+    context = bench_of(made_run)
+    course = tuned(context, SHORT)
+    start = context.model.backbone.state_dict()
     still = [name for name, tensor in course.network.backbone.state_dict().items() if torch.equal(tensor, start[name])]
     assert still == []
 
 
 def test_a_backbone_with_rate_0_keeps_its_weights(made_run: MadeRun) -> None:
-    bench = bench_of(made_run)
-    course = tuned(bench, replace(SHORT, backbone_lr=0.0))
-    start = dict(bench.model.backbone.named_parameters())
+    context = bench_of(made_run)
+    course = tuned(context, replace(SHORT, backbone_lr=0.0))
+    start = dict(context.model.backbone.named_parameters())
     assert all(torch.equal(weight, start[name]) for name, weight in course.network.backbone.named_parameters())
     assert course.network.head.weight.abs().sum() > 0
 
 
 def test_steps_are_those_of_torch_written_out(made_run: MadeRun) -> None:
-    bench = bench_of(made_run)
+    context = bench_of(made_run)
     settings = replace(SHORT, epochs=1, weight_decay=0.01)
-    lesson = Lesson.of(bench, settings)
-    course = Course(bench, settings, lesson)
+    lesson = Lesson.of(context, settings)
+    course = Course(context, settings, lesson)
     with torch.no_grad():  # a head that is not zero, so that the first step moves the backbone
         course.network.head.weight.copy_(torch.randn(3, 128, generator=torch.Generator().manual_seed(0)) / 10)
     weights = [weight.detach().clone() for weight in course.network.parameters()]
@@ -110,13 +112,13 @@ def test_a_course_that_is_done_is_not_trained_again(
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused_before_anything_is_loaded(made_run: MadeRun, tmp_path: Path) -> None:
-    bench = bench_of(made_run, work=tmp_path / "work")
-    tuned(bench, SHORT, epochs=1)
+    context = bench_of(made_run, work=tmp_path / "work")
+    tuned(context, SHORT, epochs=1)
     (last,) = (tmp_path / "work").rglob("last.ckpt")
     state = load_checkpoint(last)
     state["optimizer"]["state"][0]["momentum_buffer"] = torch.zeros(2)
     write_checkpoint(last, state)
-    course = Course(bench, SHORT, Lesson.of(bench, SHORT))
+    course = Course(context, SHORT, Lesson.of(context, SHORT))
     with pytest.raises(UserError, match=r"no checkpoint can be used: .*momentum_buffer of backbone.conv1.weight is"):
         course.restore()
     assert course.epoch == 0
@@ -127,8 +129,8 @@ def test_other_settings_weights_or_images_start_anew(made_run: MadeRun, images: 
     tuned(bench_of(made_run, work=tmp_path / "work"), SHORT, epochs=1)
 
     def start(run: MadeRun, settings: FineTuneSettings) -> int:
-        bench = bench_of(run, work=tmp_path / "work")
-        course = Course(bench, settings, Lesson.of(bench, settings))
+        context = bench_of(run, work=tmp_path / "work")
+        course = Course(context, settings, Lesson.of(context, settings))
         course.restore()
         return course.epoch
 
@@ -143,9 +145,9 @@ def test_other_settings_weights_or_images_start_anew(made_run: MadeRun, images: 
 
 
 def test_a_share_of_the_labels_is_that_of_few_shot(made_run: MadeRun) -> None:
-    bench = bench_of(made_run)
-    scores = FineTune(replace(SHORT, epochs=1, label_fraction=0.4)).measure(bench)
-    same_draw = FewShot(FewShotSettings(label_fractions=(0.4,), shots=(), trials=1)).measure(bench)
+    context = bench_of(made_run)
+    scores = FineTune(replace(SHORT, epochs=1, label_fraction=0.4)).measure(context)
+    same_draw = FewShot(FewShotSettings(label_fractions=(0.4,), shots=(), trials=1)).measure(context)
     assert scores.lists["40pct"] == same_draw.lists["40pct"]
     assert scores.details["splits"] == same_draw.details["splits"]
     assert scores.counts["n_train"] == 9  # three of eight of each class
@@ -161,9 +163,9 @@ def test_batches_have_about_one_size_and_few_images_are_lost(made_run: MadeRun, 
 def test_a_broken_file_is_named_and_does_no_harm(made_run: MadeRun, images: Path) -> None:
     for number in range(5):
         shutil.copy(images / "green" / "broken.png", images / "green" / f"also broken {number}.png")
-    bench = bench_of(made_run)
-    assert FineTune(SHORT).measure(bench).values["top1"] == 1.0
-    assert {Path(path).name for path in bench.skipped} == {f"also broken {n}.png" for n in range(5)} | {"broken.png"}
+    context = bench_of(made_run)
+    assert FineTune(SHORT).measure(context).values["top1"] == 1.0
+    assert {Path(path).name for path in context.skipped} == {f"also broken {n}.png" for n in range(5)} | {"broken.png"}
 
 
 def test_rates_that_are_too_high_are_told(made_run: MadeRun) -> None:
@@ -194,7 +196,7 @@ def test_images_of_one_class_are_refused(made_run: MadeRun, tmp_path: Path, imag
 
 
 def test_no_random_number_of_torch_is_drawn(made_run: MadeRun) -> None:
-    bench = bench_of(made_run)
+    context = bench_of(made_run)
     before = torch.random.get_rng_state()
-    tuned(bench, SHORT, epochs=1)
+    tuned(context, SHORT, epochs=1)
     assert torch.equal(torch.random.get_rng_state(), before)

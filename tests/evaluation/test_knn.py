@@ -12,7 +12,7 @@ from torch import Tensor
 from iecl.errors import UserError
 from iecl.evaluation.features import Features
 from iecl.evaluation.knn import STANDARD, knn, knn_by_each
-from iecl.evaluation.nearest import nearest, top_by_tensors, top_columns
+from iecl.evaluation.neighbors import nearest, top_by_tensors, top_columns
 
 
 def features(values: Tensor, labels: list[int] | Tensor) -> Features:
@@ -111,7 +111,7 @@ def test_the_greatest_scores_are_the_same_with_any_number_of_threads() -> None:
 
 
 def test_without_numba_neighbors_are_found_by_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iecl.evaluation.nearest.loops", lambda *_: None)
+    monkeypatch.setattr("iecl.evaluation.neighbors.loops", lambda *_: None)
     bank, queries = clouds(500, seed=3), clouds(300, seed=4)
     expected = knn(bank, queries, 20)
     monkeypatch.undo()

@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy
 
 from iecl.console import ProgressLine
 from iecl.errors import UserError
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.features import Features
-from iecl.evaluation.heads import Heads, Pace, train_heads
 from iecl.evaluation.linear import Linear, LinearSettings, Scale, linear
+from iecl.evaluation.linear_heads import Heads, Pace, train_heads
 from iecl.evaluation.model import load_model
 from iecl.evaluation.splits import held_out
 from made_features import clouds, skewed
@@ -204,9 +204,11 @@ def test_classes_of_only_one_side_do_no_harm() -> None:
 
 
 def test_what_a_sweep_found_is_in_the_result(made_run: MadeRun) -> None:
-    bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
+    context = EvaluationContext(
+        load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True)
+    )
     evaluation = Linear(LinearSettings(mode="sweep", epochs=5, lrs=(0.01, 0.1), weight_decays=(1e-5,), reference=True))
-    scores = evaluation.measure(bench)
+    scores = evaluation.measure(context)
     assert evaluation.summary == "linear/1 sgd lr=swept wd=swept batch=512 epochs=5 sweep standardized"
     assert scores.values["top1"] == scores.details["optimum"]["top1"] == 1.0
     assert list(scores.details["sweep"]["held_out_top1"]) == ["0.01, 1e-05", "0.1, 1e-05"]
@@ -250,10 +252,12 @@ def test_a_probe_with_features_of_its_own_goes_on_after_a_break(tmp_path: Path, 
 def test_the_literal_probe_of_a_run_leaves_its_checkpoints_where_it_is_told_to(
     made_run: MadeRun, tmp_path: Path
 ) -> None:
-    bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
-    bench.work = tmp_path / "work"
-    Linear(LinearSettings(mode="literal", epochs=2)).measure(bench)
-    (kept,) = bench.work.iterdir()
+    context = EvaluationContext(
+        load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True)
+    )
+    context.work = tmp_path / "work"
+    Linear(LinearSettings(mode="literal", epochs=2)).measure(context)
+    (kept,) = context.work.iterdir()
     assert kept.name.startswith("linear-")
     assert (kept / "last.ckpt").exists()
 
@@ -261,15 +265,19 @@ def test_the_literal_probe_of_a_run_leaves_its_checkpoints_where_it_is_told_to(
 def test_kept_crops_are_those_of_the_literal_probe_taken_in_turn(
     made_run: MadeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True))
-    literal = Linear(LinearSettings(mode="literal", epochs=2, lr=1e-4)).measure(bench)
-    kept = Linear(LinearSettings(crops=2, epochs=2, lr=1e-4)).measure(bench)
+    context = EvaluationContext(
+        load_model(made_run.directory.path), made_run.directory.path, None, ProgressLine(quiet=True)
+    )
+    literal = Linear(LinearSettings(mode="literal", epochs=2, lr=1e-4)).measure(context)
+    kept = Linear(LinearSettings(crops=2, epochs=2, lr=1e-4)).measure(context)
     assert kept.details == literal.details  # the accuracy on the crops of the last epoch
     assert kept.values == literal.values
     asked: list[int] = []
-    monkeypatch.setattr(bench, "crops", lambda seed, epoch: asked.append(epoch) or Bench.crops(bench, seed, epoch))
+    monkeypatch.setattr(
+        context, "crops", lambda seed, epoch: asked.append(epoch) or EvaluationContext.crops(context, seed, epoch)
+    )
     evaluation = Linear(LinearSettings(crops=2, epochs=5))
-    evaluation.measure(bench)
+    evaluation.measure(context)
     assert asked == [0, 1]
     assert evaluation.summary.endswith("epochs=5 cached crops=2")
 

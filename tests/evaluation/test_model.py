@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from iecl.errors import UserError
 from iecl.evaluation.model import load_model
-from iecl.runs.weights import fingerprint, load_weights, save_weights
+from iecl.weights.file import fingerprint, load_weights, save_weights
 from made_runs import MEAN, STD, MadeRun
 
 

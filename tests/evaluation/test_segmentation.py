@@ -9,9 +9,9 @@ import torch
 from iecl.errors import UserError
 from iecl.evaluation.contract import Scores
 from iecl.evaluation.segmentation import Segmentation, SegmentationSettings
-from iecl.runs.weights import fingerprint
 from iecl.settings import build
-from made_voc import Breaking, MadeVoc, bench, loaded, made_voc
+from iecl.weights.file import fingerprint
+from made_voc import Breaking, MadeVoc, context, loaded, made_voc
 
 TINY: dict[str, Any] = {"epochs": 2, "batch_size": 2, "lr": 3e-3, "crop": 32, "long_side": 32, "num_workers": 0}
 
@@ -22,7 +22,7 @@ def voc(tmp_path: Path) -> MadeVoc:
 
 
 def measure(voc: MadeVoc, work: Path | None = None, line: Any = None, **options: Any) -> Scores:
-    return Segmentation(SegmentationSettings(**TINY | options)).measure(bench("resnet10-w16", voc.devkit, work, line))
+    return Segmentation(SegmentationSettings(**TINY | options)).measure(context("resnet10-w16", voc.devkit, work, line))
 
 
 def numbers(scores: Scores) -> tuple[Any, ...]:
@@ -62,7 +62,7 @@ def test_the_same_seed_gives_the_same_bits_with_any_number_of_threads_and_anothe
 
 
 def test_the_model_is_left_as_it_was(voc: MadeVoc) -> None:
-    place = bench("resnet10-w16", voc.devkit)
+    place = context("resnet10-w16", voc.devkit)
     before = fingerprint(place.model.backbone.state_dict())
     Segmentation(SegmentationSettings(**TINY)).measure(place)
     assert fingerprint(place.model.backbone.state_dict()) == before
@@ -89,7 +89,7 @@ def test_a_training_that_was_broken_off_ends_as_if_nothing_had_happened(voc: Mad
 @pytest.mark.parametrize("output_stride", [8, 16])
 def test_basic_blocks_with_the_large_stem_take_both_strides(voc: MadeVoc, output_stride: int) -> None:
     settings = SegmentationSettings(**TINY | {"output_stride": output_stride, "epochs": 1, "train": "val"})
-    scores = Segmentation(settings).measure(bench("resnet18", voc.devkit))
+    scores = Segmentation(settings).measure(context("resnet18", voc.devkit))
     assert scores.protocol["true_output_stride"] == output_stride
     assert scores.protocol["head_dilations"] == [96 // output_stride * k for k in (1, 2, 3)]
 

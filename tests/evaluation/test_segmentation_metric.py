@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from iecl.evaluation.segmentation import pixel_loss
-from iecl.evaluation.voc.union import Union, confusion, union_of
+from iecl.evaluation.voc.iou import Union, confusion, union_of
 
 
 def test_the_matrix_has_truth_in_rows_and_leaves_ignored_pixels_out() -> None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from iecl.data.voc import open_boxes, open_masks
-from iecl.evaluation.voc.fitting import SCHEDULES, rate_share, slots_of_step
 from iecl.evaluation.voc.images import CropRules, Cut, boxed, crop, draws, moved_back, resized_mask
+from iecl.evaluation.voc.trainer import SCHEDULES, rate_share, slots_of_step
 from iecl.schedule import Clock
 from made_voc import MadeVoc
 

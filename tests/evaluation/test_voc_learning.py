@@ -9,7 +9,7 @@ import pytest
 from iecl.evaluation.contract import Evaluation
 from iecl.evaluation.detection import Detection, DetectionSettings
 from iecl.evaluation.segmentation import Segmentation, SegmentationSettings
-from made_voc import bench
+from made_voc import context
 
 DATA = os.environ.get("IECL_TEST_DATA", "")
 needs_voc = pytest.mark.skipif(not DATA, reason="IECL_TEST_DATA does not name the folder with the datasets")
@@ -62,7 +62,7 @@ def sixteen(folder: Path) -> Path:
 def test_sixteen_images_are_learnt_by_heart(
     tmp_path: Path, evaluation: Evaluation, backbone: str, value: str, bar: float
 ) -> None:
-    scores = evaluation.measure(bench(backbone, sixteen(tmp_path)))
+    scores = evaluation.measure(context(backbone, sixteen(tmp_path)))
     assert scores.values[value] > bar
     curve = scores.details["curve"]["loss"]
     assert curve[-1] < 0.2 * curve[0]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import resnet50
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.evaluation.model import LoadedModel
 from iecl.evaluation.voc.resnet import (

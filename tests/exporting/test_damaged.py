@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.cli.command import main
-from iecl.runs.weights import save_weights
+from iecl.weights.file import save_weights
 from made_runs import MadeRun
 
 NAME = "resnet10-w16"

@@ -9,12 +9,12 @@ import torchvision
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.evaluation.model import load_model
 from iecl.exporting import weights as module
 from iecl.exporting.weights import export
-from iecl.runs.weights import fingerprint, load_weights
+from iecl.weights.file import fingerprint, load_weights
 from made_runs import MadeRun
 
 

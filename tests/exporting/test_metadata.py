@@ -12,7 +12,7 @@ from iecl.cli.command import main
 from iecl.errors import UserError
 from iecl.evaluation.model import load_model
 from iecl.exporting.weights import export
-from iecl.runs.weights import FORMAT, WITHOUT_DIGEST, digest_of, load_weights
+from iecl.weights.file import FORMAT, WITHOUT_DIGEST, digest_of, load_weights
 from made_runs import MadeRun
 
 

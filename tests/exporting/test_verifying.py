@@ -8,12 +8,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.exporting.verifying import verify
 from iecl.exporting.weights import export
-from iecl.runs.proving import IMAGES, SHOWN, proof_images
-from iecl.runs.weights import fingerprint, load_weights, save_weights
+from iecl.weights.file import fingerprint, load_weights, save_weights
+from iecl.weights.proof import IMAGES, SHOWN, proof_images
 from made_runs import MadeRun
 
 

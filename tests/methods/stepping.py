@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.methods.contract import DataFacts, Method
 from iecl.schedule import Clock
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 SAMPLES = 24
 FACTS = DataFacts(SAMPLES, 0, 16, (0.5,) * 3, (0.25,) * 3)

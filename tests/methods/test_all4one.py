@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.losses.feature_redundancy import feature_redundancy
 from iecl.losses.info_nce import info_nce
 from iecl.methods.all4one import All4One, All4OneSettings
-from iecl.parts.nearest_rows import nearest_rows
+from iecl.parts.neighbors import nearest_rows
 from iecl.schedule import Clock, Ramp
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 
@@ -48,7 +48,7 @@ def test_each_term_moves_its_own_parts_and_never_the_momentum_copy(term: str, pa
 
 
 def test_the_terms_are_those_of_the_algorithm_with_their_weights() -> None:
-    method, (anchor, query) = build(neighbor_weight=0.3, centroid_weight=0.7, feature_weight=0.2), views().full
+    method, (anchor, query) = build(neighbor_weight=0.3, centroid_weight=0.7, feature_weight=0.2), views().global_crops
     past, z = method.queue.read(), [method.project(x) for x in (anchor, query)]
     k = [normalize(method.momentum(x), dim=1) for x in (anchor, query)]
     near = [nearest_rows(x, past, 5) for x in k]
@@ -67,7 +67,7 @@ def test_the_terms_are_those_of_the_algorithm_with_their_weights() -> None:
 
 def test_the_anchors_keys_enter_the_queue_after_the_loss() -> None:
     method = build(queue_size=8, num_neighbors=2)
-    keys = normalize(method.momentum(views().full[0]), dim=1)
+    keys = normalize(method.momentum(views().global_crops[0]), dim=1)
     method.step(views(), CLOCK)
     assert torch.allclose(method.queue.rows, keys, atol=1e-5)
 

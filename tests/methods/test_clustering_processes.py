@@ -31,14 +31,14 @@ def state_after_two_steps(case: str, rank: int = 0, world: int = 1) -> dict[str,
     found = {}
     for step in range(2):
         rows = range(8 * step, 8 * step + 8)
-        given = views_of(list(rows), method.views.small)
+        given = views_of(list(rows), method.views.local_crops)
         mine = slice(rank * 8 // world, (rank + 1) * 8 // world)
         parts = type(given)(
-            tuple(x[mine] for x in given.full),
+            tuple(x[mine] for x in given.global_crops),
             given.positions[mine],
             given.labels[mine],
             given.index[mine],
-            tuple(x[mine] for x in given.small),
+            tuple(x[mine] for x in given.local_crops),
         )
         losses = method.step(parts, clock(step)).losses
         sum(losses.values()).backward()

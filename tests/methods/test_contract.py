@@ -10,10 +10,10 @@ from iecl.methods import METHODS
 from iecl.methods.contract import Method
 from iecl.parallel import gather
 from iecl.schedule import Clock
-from iecl.training.building import build_method
-from iecl.training.plan import make_plan, with_data
-from iecl.views.making import Views
-from iecl.views.policies import ViewPlan
+from iecl.training.config import make_config, with_data
+from iecl.training.factory import build_method
+from iecl.views.pipeline import Views
+from iecl.views.policies import ViewSpec
 
 # Small parts, so that every method steps in milliseconds; a method that is not here keeps the sizes of its recipe.
 CHOICES: dict[str, list[str]] = {
@@ -77,22 +77,22 @@ BY_SLOT = ("saib.form=batch", "norm_groups")
 def make(name: str, sets: list[str], batch: int = 8) -> Method:
     from dataclasses import replace
 
-    plan = make_plan(
+    config = make_config(
         method=name,
         flags={"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch_size": batch}},
         sets=[*CHOICES.get(name, []), *sets],
     )
-    data = replace(plan.data, image_size=16, decode_size=16, mean=(0.5,) * 3, std=(0.25,) * 3)
-    return build_method(with_data(plan, data), samples=SAMPLES, classes=4)
+    data = replace(config.data, image_size=16, decode_size=16, mean=(0.5,) * 3, std=(0.25,) * 3)
+    return build_method(with_data(config, data), samples=SAMPLES, classes=4)
 
 
-def views(plan: ViewPlan | None = None, count: int = 8, side: int = 16) -> Views:
+def views(spec: ViewSpec | None = None, count: int = 8, side: int = 16) -> Views:
     """Noisy views of the same images, which are the first of the dataset; labels repeat."""
-    plan, noise = plan or ViewPlan(), torch.Generator().manual_seed(0)
+    spec, noise = spec or ViewSpec(), torch.Generator().manual_seed(0)
     images = torch.randn(count, 3, side, side, generator=noise)
-    full = tuple(images + 0.1 * torch.randn(count, 3, side, side, generator=noise) for _ in range(plan.full))
-    part = plan.small_side(side)
-    small = tuple(images[..., :part, :part] + 0.1 * i for i in range(plan.small))
+    full = tuple(images + 0.1 * torch.randn(count, 3, side, side, generator=noise) for _ in range(spec.global_crops))
+    part = spec.local_size(side)
+    small = tuple(images[..., :part, :part] + 0.1 * i for i in range(spec.local_crops))
     return Views(full, torch.arange(count), torch.arange(count) % 4, torch.arange(count), small)
 
 
@@ -173,7 +173,7 @@ def test_saving_loading_and_going_on_equals_going_on(name: str, sets: list[str])
 )
 def test_the_order_of_a_batch_does_not_matter(name: str, sets: list[str]) -> None:
     given, order = views(make(name, sets).views), torch.tensor([5, 2, 7, 0, 1, 6, 3, 4])
-    full, small = (tuple(x[order] for x in some) for some in (given.full, given.small))
+    full, small = (tuple(x[order] for x in some) for some in (given.global_crops, given.local_crops))
     turned = Views(full, order, given.labels[order], order, small)
     first, second = (sum(ready(name, sets).step(v, CLOCK).losses.values()).item() for v in (given, turned))
     assert first == pytest.approx(second, abs=1e-5)
@@ -207,7 +207,7 @@ def test_encoding_changes_no_state(name: str, sets: list[str]) -> None:
     method = ready(name, sets).eval()
     before = {n: value.clone() for n, value in method.state_dict().items()}
     with torch.no_grad():
-        method.encoder()(views().full[0])
+        method.encoder()(views().global_crops[0])
     assert all(torch.equal(value, before[n]) for n, value in method.state_dict().items())
 
 

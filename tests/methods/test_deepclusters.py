@@ -129,7 +129,7 @@ def test_v2_can_keep_the_anchor_alone_which_a_query_block_leaves_clean() -> None
         without_statistics(one)
         one.before_epoch(survey, clock())
     method.step(given, clock())
-    twin.step(given.with_full(given.full[0], torch.randn_like(given.full[1])), clock())
+    twin.step(given.with_global_crops(given.global_crops[0], torch.randn_like(given.global_crops[1])), clock())
     assert torch.allclose(method.bank, twin.bank, atol=1e-6)
 
 
@@ -146,7 +146,7 @@ def test_v2_predicts_its_label_from_every_view() -> None:
     given = views_of(ROWS, small=2)
     made = method.step(given, clock())
     twin = make(DeepClusterV2, **TWO, local_crops=2)
-    features = torch.cat([twin.backbone(torch.cat(some)) for some in (given.full, given.small)])
+    features = torch.cat([twin.backbone(torch.cat(some)) for some in (given.global_crops, given.local_crops)])
     unit = normalize(twin.projector(features), dim=1)
     wanted = [cross_entropy(unit @ method.centroids[h].T / 0.1, method.assigned[h, :8].repeat(4)) for h in range(2)]
     assert made.losses["label"].item() == pytest.approx(torch.stack(wanted).mean().item(), abs=1e-5)

@@ -21,8 +21,8 @@ def test_the_student_receives_gradient_and_the_teacher_none() -> None:
 
 def test_an_input_block_learns_on_either_view() -> None:
     method, given = make(DINO, **SMALL), views_of(ROWS)
-    full = tuple(x.requires_grad_() for x in given.full)
-    method.step(given.with_full(*full), clock()).losses["distill"].backward()
+    full = tuple(x.requires_grad_() for x in given.global_crops)
+    method.step(given.with_global_crops(*full), clock()).losses["distill"].backward()
     assert all(x.grad.abs().sum() > 0 for x in full)
 
 
@@ -30,7 +30,7 @@ def test_the_center_moves_after_the_loss_towards_the_mean_of_both_teacher_views(
     method = make(DINO, **SMALL)
     twin = make(DINO, **SMALL)
     given = views_of(ROWS)
-    mean = twin.teacher(torch.cat(given.full)).mean(0)
+    mean = twin.teacher(torch.cat(given.global_crops)).mean(0)
     first = method.step(given, clock()).losses["distill"].item()
     assert torch.allclose(method.center, 0.1 * mean, atol=1e-6)
     with torch.no_grad():
@@ -92,9 +92,9 @@ def test_the_teacher_sees_full_views_only_and_keeps_its_own_statistics() -> None
 
 
 def test_full_and_small_crops_part_at_the_split() -> None:
-    plan = make(DINO, **SMALL, local_crops=8, crop_split=0.4).views
-    assert (plan.small, plan.full_crop, plan.small_crop) == (8, (0.4, 1.0), (0.05, 0.4))
-    assert make(DINO, **SMALL).views.full_crop is None
+    spec = make(DINO, **SMALL, local_crops=8, crop_split=0.4).views
+    assert (spec.local_crops, spec.global_scale, spec.local_scale) == (8, (0.4, 1.0), (0.05, 0.4))
+    assert make(DINO, **SMALL).views.global_scale is None
 
 
 def test_the_head_starts_small_and_without_a_common_direction() -> None:

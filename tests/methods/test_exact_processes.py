@@ -15,7 +15,7 @@ from iecl.methods.contract import Method
 from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.wrapper import IECL
 from iecl.saib.certified import CertifiedSAIB
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 HEADS = {"hidden_dim": 16, "out_dim": 8, "queue_size": 16}
 GROUPS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -45,7 +45,7 @@ def state_after_two_steps(case: str, rank: int = 0, world: int = 1) -> dict[str,
     method, found = method_of(case).double(), {}
     for step in range(2):
         given, mine = views_of(list(range(8 * step, 8 * step + 8))), slice(rank * 8 // world, (rank + 1) * 8 // world)
-        full = tuple(x[mine].double().contiguous(memory_format=torch.channels_last) for x in given.full)
+        full = tuple(x[mine].double().contiguous(memory_format=torch.channels_last) for x in given.global_crops)
         made = method.step(Views(full, given.positions[mine], given.labels[mine], given.index[mine]), clock(step))
         sum(made.losses.values()).backward()
         if case in GROUPS:

@@ -16,9 +16,9 @@ from iecl.methods.moco_v3 import MoCoV3, MoCoV3Settings
 from iecl.methods.nnclr import NNCLR, NNCLRSettings
 from iecl.methods.simclr import SimCLR, SimCLRSettings
 from iecl.methods.simsiam import SimSiam, SimSiamSettings
-from iecl.parts.nearest_rows import nearest_rows
+from iecl.parts.neighbors import nearest_rows
 from iecl.schedule import Clock, Ramp
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 HALF = Ramp.constant(0.5)
@@ -79,7 +79,7 @@ def total(method: Method, given: Views | None = None) -> Tensor:
 
 
 def test_simclr_is_nt_xent_of_projections_whose_norms_saw_both_views() -> None:
-    method, (anchor, query) = simclr(temperature=0.3), views().full
+    method, (anchor, query) = simclr(temperature=0.3), views().global_crops
     z = simclr().projector(simclr().backbone(torch.cat([anchor, query])))
     assert total(method).item() == pytest.approx(nt_xent(z[:6], z[6:], 0.3).item(), rel=1e-5)
 
@@ -92,7 +92,7 @@ def test_simclrs_last_norm_learns_a_scale_and_no_shift() -> None:
 
 
 def test_byol_adds_the_two_directions_and_crosses_the_views() -> None:
-    method, (anchor, query) = byol(), views().full
+    method, (anchor, query) = byol(), views().global_crops
     p = [method.predictor(method.project(x)) for x in (anchor, query)]
     k = [method.momentum(x) for x in (anchor, query)]
     expected = unit_distance(p[0], k[1]) + unit_distance(p[1], k[0])
@@ -102,14 +102,14 @@ def test_byol_adds_the_two_directions_and_crosses_the_views() -> None:
 
 
 def test_simsiam_takes_the_mean_of_the_two_directions() -> None:
-    method, (anchor, query) = simsiam(), views().full
+    method, (anchor, query) = simsiam(), views().global_crops
     z = [method.project(x) for x in (anchor, query)]
     expected = (negative_cosine(method.predictor(z[0]), z[1]) + negative_cosine(method.predictor(z[1]), z[0])) / 2
     assert total(method).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_moco_v3_adds_two_directions_each_times_twice_the_temperature() -> None:
-    method, (anchor, query) = moco_v3(temperature=0.3), views().full
+    method, (anchor, query) = moco_v3(temperature=0.3), views().global_crops
     p = [method.predictor(method.project(x)) for x in (anchor, query)]
     k = [method.momentum(x) for x in (anchor, query)]
     expected = 0.6 * (info_nce(p[0], k[1], 0.3) + info_nce(p[1], k[0], 0.3))
@@ -117,7 +117,7 @@ def test_moco_v3_adds_two_directions_each_times_twice_the_temperature() -> None:
 
 
 def test_nnclr_finds_predictions_by_the_neighbors_of_the_other_view() -> None:
-    method, (anchor, query) = nnclr(temperature=0.3), views().full
+    method, (anchor, query) = nnclr(temperature=0.3), views().global_crops
     past, z = method.queue.read(), [method.project(x) for x in (anchor, query)]
     near, p = [nearest_rows(x, past)[:, 0] for x in z], [method.predictor(x) for x in z]
     expected = (info_nce(near[0], p[1], 0.3) + info_nce(near[1], p[0], 0.3)) / 2
@@ -127,7 +127,7 @@ def test_nnclr_finds_predictions_by_the_neighbors_of_the_other_view() -> None:
 @pytest.mark.parametrize("make", [simclr, byol, simsiam, moco_v3])
 def test_the_views_may_change_places(make: Any) -> None:
     given = views()
-    turned = given.with_full(*reversed(given.full))
+    turned = given.with_global_crops(*reversed(given.global_crops))
     assert total(make(), given).item() == pytest.approx(total(make(), turned).item(), rel=1e-5)
 
 
@@ -144,7 +144,7 @@ def test_the_momentum_copy_learns_nothing_from_the_loss(make: Any) -> None:
 
 def test_simsiams_target_is_held_still() -> None:
     # Gradient of the encoder through predictions alone: with the targets replaced by constants nothing changes.
-    method, (anchor, query) = simsiam(), views().full
+    method, (anchor, query) = simsiam(), views().global_crops
     total(method).backward()
     made = method.backbone.layer.weight.grad.clone()
     method.zero_grad()
@@ -176,7 +176,7 @@ def test_only_simsiams_predictor_keeps_its_rate(is_constant: bool) -> None:
 def test_a_neighbor_carries_no_gradient() -> None:
     method = nnclr()
     given = views()
-    anchor = given.full[0].requires_grad_()
+    anchor = given.global_crops[0].requires_grad_()
     loss = method._contrast(method.project(anchor), torch.randn(6, 8), method.queue.read())
     assert not loss.requires_grad
 
@@ -206,7 +206,7 @@ def test_the_projector_is_followed_too(make: Any) -> None:
 
 def test_anchors_enter_the_queue_as_unit_rows_once_their_neighbors_were_sought() -> None:
     method = nnclr(queue_size=6)
-    past, z = method.queue.read(), [method.project(x) for x in views().full]
+    past, z = method.queue.read(), [method.project(x) for x in views().global_crops]
     near, p = [nearest_rows(x, past)[:, 0] for x in z], [method.predictor(x) for x in z]
     expected = (info_nce(near[0], p[1], 0.1) + info_nce(near[1], p[0], 0.1)) / 2
     made = method.step(views(), CLOCK)

@@ -151,7 +151,7 @@ def trained(loss_of: LossOf, module: nn.Module, after: Callable[[], None], rate:
     optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=rate)
     values = []
     for number, index in enumerate(STEPS):
-        loss = loss_of(*views_of(index, seed=number).full)
+        loss = loss_of(*views_of(index, seed=number).global_crops)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -28,7 +28,7 @@ def test_minent_is_the_mean_over_heads_of_different_lengths() -> None:
 
 def test_the_projections_of_minent_are_standardized_and_carry_gradient() -> None:
     method, given = make(MinEnt, hidden_dim=16, heads=(8, 6)), views_of(ROWS)
-    for name, x in zip(("anchor", "query"), given.full, strict=True):
+    for name, x in zip(("anchor", "query"), given.global_crops, strict=True):
         z = method.step(given, clock()).projections[name]
         assert torch.allclose(z.mean(0), torch.zeros(8), atol=1e-5)
         assert torch.allclose(z, method.project(x), atol=1e-4)
@@ -74,8 +74,8 @@ def test_backbone_and_centers_of_s3oc_learn_together() -> None:
 )
 def test_an_input_block_learns_through_the_logits_of_its_view(cls: type, settings: dict[str, object]) -> None:
     method, given = make(cls, **settings), views_of(ROWS)
-    full = tuple(x.requires_grad_() for x in given.full)
-    sum(method.step(given.with_full(*full), clock()).losses.values()).backward()
+    full = tuple(x.requires_grad_() for x in given.global_crops)
+    sum(method.step(given.with_global_crops(*full), clock()).losses.values()).backward()
     assert all(x.grad.abs().sum() > 0 for x in full)
 
 

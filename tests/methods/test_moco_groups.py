@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.methods.light_moco import LightMoCo, LightMoCoSettings
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
 from iecl.parts.split_norm import SplitNorm
 from iecl.schedule import Clock, Ramp
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=3, steps=100, epoch=0, epochs=4)
 BOTH = [MoCoV2, LightMoCo]
@@ -44,19 +44,19 @@ def test_without_groups_no_batch_norm_is_touched() -> None:
 def test_keys_belong_to_their_images_after_the_shuffle(cls: type) -> None:
     # In evaluation a key does not depend on its companions, so any row out of place would show.
     method = build(cls, norm_groups=4).eval()
-    keys = method._keys(views().full[1], CLOCK, 1)
-    assert torch.allclose(keys, method.momentum(views().full[1]), atol=1e-5)
+    keys = method._keys(views().global_crops[1], CLOCK, 1)
+    assert torch.allclose(keys, method.momentum(views().global_crops[1]), atol=1e-5)
 
 
 @pytest.mark.parametrize("cls", BOTH)
 def test_a_key_is_not_normalized_among_the_companions_of_its_anchor(cls: type) -> None:
     method = build(cls, norm_groups=4)
-    plain, shuffled = method.momentum(views().full[1]), method._keys(views().full[1], CLOCK, 1)
+    plain, shuffled = method.momentum(views().global_crops[1]), method._keys(views().global_crops[1], CLOCK, 1)
     assert not torch.allclose(plain, shuffled, atol=1e-3)
 
 
 def test_the_shuffle_changes_with_the_step_and_the_view_and_nothing_else() -> None:
-    method, query = build(norm_groups=4), views().full[1]
+    method, query = build(norm_groups=4), views().global_crops[1]
     later = Clock(seed=0, step=4, steps=100, epoch=0, epochs=4)
     first, again = method._keys(query, CLOCK, 1), method._keys(query, CLOCK, 1)
     assert torch.equal(first, again)
@@ -91,7 +91,7 @@ def test_smoothing_follows_its_ramp() -> None:
 
 def test_symmetric_light_moco_adds_its_directions_and_stores_both_keys() -> None:
     method = build(LightMoCo, symmetric=True)
-    anchor, query = views().full
+    anchor, query = views().global_crops
     clock = Clock(seed=0, step=3, steps=100, epoch=1, epochs=4)
     z = [method.project(x) for x in (anchor, query)]
     k = [method.momentum(x) for x in (anchor, query)]

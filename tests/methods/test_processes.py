@@ -9,11 +9,11 @@ from stepping import run_in_two_processes, unlike_one_process
 from torch import nn
 
 from iecl import parallel
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
 from iecl.schedule import Clock
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 HEADS = {"hidden_dim": 16, "out_dim": 8}

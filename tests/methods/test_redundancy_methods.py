@@ -8,7 +8,7 @@ from stepping import run_in_two_processes, unlike_one_process
 from torch import nn
 
 from iecl import parallel
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.losses.matrix_cross_entropy import matrix_alignment, matrix_uniformity
 from iecl.losses.whitening import whitened_mse
@@ -21,7 +21,7 @@ from iecl.schedule import Clock, Ramp
 from iecl.settings import build
 from iecl.training.optimizers import make_optimizer
 from iecl.training.settings import OptimizerSettings
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 CASES = {
@@ -165,7 +165,7 @@ def test_w_mse_groups_change_with_the_epoch_and_are_the_same_in_every_view() -> 
     assert not torch.equal(first, second)
     assert sorted(first.tolist()) == list(range(8))
     given = views()
-    same = given.with_full(given.full[0], given.full[0])
+    same = given.with_global_crops(given.global_crops[0], given.global_crops[0])
     assert method.step(same, CLOCK).losses["whitened"].item() == pytest.approx(0, abs=1e-4)
 
 
@@ -186,9 +186,9 @@ def test_w_mse_averages_over_repeated_groupings() -> None:
 def test_w_mse_sends_gradient_to_every_view(count: int) -> None:
     torch.manual_seed(0)
     method = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(hidden_dim=16, out_dim=2, num_views=count))
-    assert method.views.full == count
+    assert method.views.global_crops == count
     given = views(full=count)
-    images = [x.requires_grad_() for x in given.full]
+    images = [x.requires_grad_() for x in given.global_crops]
     method.step(given, CLOCK).losses["whitened"].backward()
     assert all(x.grad is not None and x.grad.abs().sum() > 0 for x in images)
 
@@ -201,8 +201,8 @@ def test_matrix_ssl_compares_each_view_with_the_slow_copy_of_the_other() -> None
     given = views(full=2)
     losses = method.step(given, CLOCK).losses
     with torch.no_grad():
-        z = [method.predictor(method.project(x)) for x in given.full]
-        k = [method.momentum(x) for x in given.full]
+        z = [method.predictor(method.project(x)) for x in given.global_crops]
+        k = [method.momentum(x) for x in given.global_crops]
     pairs = [(k[1], z[0]), (k[0], z[1])]
     uniformity = sum(matrix_uniformity(*pair).item() for pair in pairs) / 2
     alignment = sum(matrix_alignment(*pair).item() for pair in pairs) / 2

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from iecl import api
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.methods.contract import DataFacts
 from iecl.methods.random import Random, RandomSettings
 from iecl.methods.supervised import Supervised, SupervisedSettings
 from iecl.schedule import Clock
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 
@@ -113,7 +113,7 @@ def test_random_has_one_weight_to_train_and_its_loss_reaches_it() -> None:
 
 
 def test_random_features_have_unit_scale_only_after_the_statistics_are_known() -> None:
-    method, x = random_method(), 5 + 3 * views(torch.arange(8)).full[0]
+    method, x = random_method(), 5 + 3 * views(torch.arange(8)).global_crops[0]
     with torch.no_grad():
         unknown = method.eval().encoder()(x)
         method.train()
@@ -125,6 +125,6 @@ def test_random_features_have_unit_scale_only_after_the_statistics_are_known() -
 
 def test_a_block_before_a_random_backbone_still_gets_a_gradient() -> None:
     given = views(torch.full((8,), -1))
-    anchor = given.full[0].requires_grad_()
+    anchor = given.global_crops[0].requires_grad_()
     random_method().step(given, CLOCK).projections["anchor"].sum().backward()
     assert anchor.grad is not None

@@ -12,7 +12,7 @@ ROWS = list(range(8))
 
 
 def loss_of(method: SwAV, *, step: int = 0, epoch: int = 0, seed: int = 1) -> torch.Tensor:
-    return method.step(views_of(ROWS, method.views.small, seed), clock(step, epoch)).losses["swap"]
+    return method.step(views_of(ROWS, method.views.local_crops, seed), clock(step, epoch)).losses["swap"]
 
 
 def test_backbone_projector_and_prototypes_receive_gradient() -> None:
@@ -23,8 +23,8 @@ def test_backbone_projector_and_prototypes_receive_gradient() -> None:
 
 def test_an_input_block_learns_through_its_prediction_on_either_view() -> None:
     method, given = make(SwAV, **SMALL), views_of(ROWS)
-    full = tuple(x.requires_grad_() for x in given.full)
-    method.step(given.with_full(*full), clock()).losses["swap"].backward()
+    full = tuple(x.requires_grad_() for x in given.global_crops)
+    method.step(given.with_global_crops(*full), clock()).losses["swap"].backward()
     assert all(x.grad.abs().sum() > 0 for x in full)
     assert method.online == {"anchor", "query"}
 
@@ -76,9 +76,14 @@ def test_the_queue_holds_past_projections_of_its_own_view_and_not_yet_the_presen
 
 
 def test_small_views_change_the_crops_of_the_full_ones() -> None:
-    plan = make(SwAV, **SMALL, local_crops=6).views
-    assert (plan.full, plan.small, plan.full_crop, plan.small_crop) == (2, 6, (0.14, 1.0), (0.05, 0.14))
-    assert make(SwAV, **SMALL).views.full_crop is None
+    spec = make(SwAV, **SMALL, local_crops=6).views
+    assert (spec.global_crops, spec.local_crops, spec.global_scale, spec.local_scale) == (
+        2,
+        6,
+        (0.14, 1.0),
+        (0.05, 0.14),
+    )
+    assert make(SwAV, **SMALL).views.global_scale is None
 
 
 def test_features_are_those_of_the_full_views() -> None:

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.methods import viewmaker as module
 from iecl.methods.contract import DataFacts
 from iecl.methods.viewmaker import Viewmaker, ViewmakerSettings
 from iecl.schedule import Clock
 from iecl.training.optimizers import make_optimizer
 from iecl.training.settings import OptimizerSettings
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
@@ -68,7 +68,7 @@ def test_what_comes_before_the_maker_keeps_the_sign_of_its_gradient(monkeypatch:
     for reverse in (module.reverse_gradient, lambda x: x):
         monkeypatch.setattr(module, "reverse_gradient", reverse)
         given = views()
-        anchor = given.full[0].requires_grad_()
+        anchor = given.global_crops[0].requires_grad_()
         make().step(given, CLOCK).losses["contrast"].backward()
         found.append(anchor.grad.clone())
     assert torch.allclose(*found)
@@ -82,7 +82,7 @@ def test_the_mean_change_of_a_pixel_is_the_budget(budget: float) -> None:
 
 def test_tones_stay_between_black_and_white() -> None:
     method, given = make(budget=0.3), views(low=0.0, high=1.0)
-    made = method._remake(given.full[0], given, CLOCK, 0) * method.std + method.mean
+    made = method._remake(given.global_crops[0], given, CLOCK, 0) * method.std + method.mean
     assert made.min().item() >= -1e-6
     assert made.max().item() <= 1 + 1e-6
     assert (made < 1e-6).any()
@@ -90,7 +90,7 @@ def test_tones_stay_between_black_and_white() -> None:
 
 def test_views_of_one_image_differ_and_the_same_draw_repeats() -> None:
     method, given = make(), views()
-    x = given.full[0]
+    x = given.global_crops[0]
     first, again, other = (method._remake(x, given, CLOCK, number) for number in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.allclose(first, other, atol=1e-4)
@@ -101,7 +101,7 @@ def test_views_of_one_image_differ_and_the_same_draw_repeats() -> None:
 @pytest.mark.parametrize(("height", "width"), [(16, 24), (13, 9), (5, 8)])
 def test_any_shape_of_image_works(height: int, width: int) -> None:
     method, given = make(), views(height=height, width=width)
-    assert method._remake(given.full[0], given, CLOCK, 0).shape == (8, 3, height, width)
+    assert method._remake(given.global_crops[0], given, CLOCK, 0).shape == (8, 3, height, width)
 
 
 def test_the_maker_has_its_own_constant_rate_and_no_decay() -> None:

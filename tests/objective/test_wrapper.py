@@ -5,17 +5,17 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.meters.jacobian import log_abs_det
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
 from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.wrapper import IECL
 from iecl.parts.spectral_norm import spectral_scales
-from iecl.saib.block import SAIB
 from iecl.saib.certified import CertifiedSAIB
+from iecl.saib.printed import SAIB
 from iecl.schedule import Clock, Ramp
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
 PRINTED = {"symmetric": False, "queue_size": 0}
@@ -107,8 +107,8 @@ def test_the_divergence_moves_the_block_only_through_the_query(kl_gradient: str,
 def test_the_block_is_on_the_side_that_was_asked_for(side: str, changes_anchor: int, changes_query: int) -> None:
     method = IECL(host(**SYMMETRIC), printed_block(), ObjectiveSettings(), side=side)
     given = views()
-    shaped = [method._shape(x, given, CLOCK, number) for number, x in enumerate(given.full)]
-    changed = [int(not torch.equal(new, old)) for new, old in zip(shaped, given.full, strict=True)]
+    shaped = [method._shape(x, given, CLOCK, number) for number, x in enumerate(given.global_crops)]
+    changed = [int(not torch.equal(new, old)) for new, old in zip(shaped, given.global_crops, strict=True)]
     assert changed == [changes_anchor, changes_query]
 
 
@@ -270,7 +270,7 @@ def test_the_expansion_is_measured_on_the_images_and_noise_of_the_step() -> None
     method, given = IECL(host(**SYMMETRIC), certified_block(), settings), views()
     found = method.step(given, CLOCK).readings["iecl/expansion_total"].item()
     noise = method._stream(given.positions[:3], CLOCK, 1)
-    exact = method.saib.certificate(given.full[1][:3], noise).exact_log_det.mean().item() / 768
+    exact = method.saib.certificate(given.global_crops[1][:3], noise).exact_log_det.mean().item() / 768
     assert found == pytest.approx(exact, rel=0.1)  # one probe of each of three images
 
 
@@ -296,10 +296,10 @@ def test_the_gain_of_the_block_is_read_and_moves_nothing(block: Callable[[], tor
     found = method.meters()
     assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
     if isinstance(method.saib, CertifiedSAIB):
-        certificate = method.saib.certificate(given.full[1], method._stream(given.positions, CLOCK, 1))
+        certificate = method.saib.certificate(given.global_crops[1], method._stream(given.positions, CLOCK, 1))
         exact = certificate.exact_log_det.mean().item() / 768
     else:  # as one map of the whole batch
-        exact = log_abs_det(method.saib.double(), given.full[1].double(), is_mixing=True).item() / (8 * 768)
+        exact = log_abs_det(method.saib.double(), given.global_crops[1].double(), is_mixing=True).item() / (8 * 768)
     assert found["iecl/gain_total"].item() == pytest.approx(exact, rel=0.05)
     assert found["iecl/gain_rest"].item() < found["iecl/gain_total"].item()
 

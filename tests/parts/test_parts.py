@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
+from iecl.parts.gradient_reversal import reverse_gradient
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.parts.queue import Queue
-from iecl.parts.reverse_gradient import reverse_gradient
 
 
 def test_the_copy_moves_by_the_share_that_is_not_kept() -> None:

@@ -6,10 +6,10 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.utils.parametrizations import weight_norm
 
-from iecl.parts.evaluating import evaluating
+from iecl.parts.eval_mode import evaluating
 from iecl.parts.multi_crop import encode_views
 from iecl.parts.prototypes import Directions, Prototypes
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @pytest.mark.parametrize("kind", [Prototypes, Directions])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.parts.split_norm import SplitNorm, in_random_order, split_norms
 

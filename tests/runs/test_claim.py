@@ -21,7 +21,7 @@ OLD = {
     "settings.toml": "old",
     "metrics.jsonl": '{"step": 9}\n',
     "weights.safetensors": "weights",
-    "plan.json": "{}",
+    "forecast.json": "{}",
     "checkpoints/last.ckpt": "state",
     "evaluations/knn.json": "{}",
     "evaluations/images/knn.json": "{}",
@@ -121,10 +121,10 @@ def test_a_start_in_which_nothing_was_trained_leaves_nothing(error: BaseExceptio
 
 
 def test_files_that_were_there_before_survive_a_start_that_fails(tmp_path: Path) -> None:
-    mine = written(tmp_path / "run", {"notes.txt": "mine", "plan.json": "{}"})
+    mine = written(tmp_path / "run", {"notes.txt": "mine", "forecast.json": "{}"})
     with pytest.raises(UserError):
         fail(UserError("wrong use"), mine, {"settings.toml": ""})
-    assert content(mine) == {"notes.txt": "mine", "plan.json": "{}"}
+    assert content(mine) == {"notes.txt": "mine", "forecast.json": "{}"}
 
 
 @pytest.mark.parametrize("name", ["log.txt", "weights.safetensors", "checkpoints/last.ckpt"])

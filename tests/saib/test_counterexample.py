@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from iecl.entropy import EntropyGain, entropy_gain
-from iecl.saib.block import SAIB
+from iecl.saib.printed import SAIB
 
 SEEDS = range(6)
 

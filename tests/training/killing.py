@@ -22,7 +22,7 @@ from iecl.backbones import BACKBONES
 from iecl.registry import Entry
 from iecl.runs import checkpoint
 from iecl.runs.directory import RunDirectory, strict_json
-from iecl.training import loop, running  # noqa: F401  # running: imported before the fork, for speed
+from iecl.training import loop, run  # noqa: F401  # run: imported before the fork, for speed
 
 torch.set_num_threads(1)
 BACKBONES["groups"] = Entry("killing:GroupNetwork", "a network without batch norm; spawned processes know it too")

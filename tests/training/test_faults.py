@@ -17,7 +17,7 @@ import iecl
 from iecl.errors import TrainingError, UserError
 from iecl.runs import checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.training import running
+from iecl.training import run as training_run
 
 RUN = {
     "backbone": "resnet10-w16",
@@ -61,7 +61,7 @@ def weights_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, run: Path) -
     def failing(*args: Any) -> None:
         raise UserError("cannot write weights")
 
-    monkeypatch.setattr(running, "save_weights", failing)
+    monkeypatch.setattr(training_run, "save_weights", failing)
 
 
 @pytest.mark.parametrize(

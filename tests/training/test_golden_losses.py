@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.schedule import Clock
-from iecl.training.building import build_method
-from iecl.training.costing import views_of
+from iecl.training.config import make_config, with_data
+from iecl.training.cost import views_of
+from iecl.training.factory import build_method
+from iecl.training.gradient_checkpointing import recompute_blocks
 from iecl.training.optimizers import make_optimizer
-from iecl.training.plan import make_plan, with_data
-from iecl.training.recomputing import recompute_blocks
 
 METHODS = ("simclr", "moco-v3", "ie-cl")
 SIDE, BATCH, STEPS = 16, 8, 10
@@ -30,19 +30,19 @@ WAYS = {
 
 def losses(method: str, sets: list[str]) -> list[float]:
     flags = {"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch_size": BATCH}}
-    plan = make_plan(method=method, flags=flags, sets=sets)
-    data = replace(plan.data, image_size=SIDE, decode_size=SIDE, mean=(0.5,) * 3, std=(0.25,) * 3)
-    plan = with_data(plan, data)
-    layout = torch.channels_last if plan.training.channels_last else torch.contiguous_format
-    made = build_method(plan, samples=64, classes=3).double().to(memory_format=layout)
-    optimizer = make_optimizer(made.param_groups(), plan.optimizer, 1e-3)
+    config = make_config(method=method, flags=flags, sets=sets)
+    data = replace(config.data, image_size=SIDE, decode_size=SIDE, mean=(0.5,) * 3, std=(0.25,) * 3)
+    config = with_data(config, data)
+    layout = torch.channels_last if config.training.channels_last else torch.contiguous_format
+    made = build_method(config, samples=64, classes=3).double().to(memory_format=layout)
+    optimizer = make_optimizer(made.param_groups(), config.optimizer, 1e-3)
     torch.manual_seed(0)
     found = []
     for step in range(STEPS):
         clock = Clock(0, step, STEPS, 0, 1)
         views = views_of(made.views, BATCH, SIDE)
-        full = [(x + 0.1 * torch.randn_like(x)).double().contiguous(memory_format=layout) for x in views.full]
-        total = sum(made.step(views.with_full(*full), clock).losses.values())
+        full = [(x + 0.1 * torch.randn_like(x)).double().contiguous(memory_format=layout) for x in views.global_crops]
+        total = sum(made.step(views.with_global_crops(*full), clock).losses.values())
         total.backward()
         made.after_backward(clock)
         optimizer.step()

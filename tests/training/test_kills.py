@@ -16,7 +16,7 @@ from torch import Tensor
 from iecl import counter
 from iecl.runs.checkpoint import latest_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.runs.weights import load_weights
+from iecl.weights.file import load_weights
 
 PROGRAM = Path(__file__).with_name("killing.py")
 HEADS = {"hidden_dim": 16, "out_dim": 8}

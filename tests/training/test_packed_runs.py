@@ -11,9 +11,9 @@ import iecl.api
 from iecl.cli.command import main
 from iecl.data.resolve import resolve_data
 from iecl.errors import TrainingError
+from iecl.training.config import make_config, with_data
 from iecl.training.loop import Loop
-from iecl.training.plan import make_plan, with_data
-from iecl.training.probing import open_part
+from iecl.training.probe import open_part
 
 RUN = {"backbone": "resnet10-w16", "epochs": 2, "batch_size": 8, "quiet": True}
 SMALL = ["method.hidden_dim=16", "method.out_dim=8"]
@@ -94,7 +94,7 @@ def test_everything_that_takes_a_folder_takes_the_file(
 
 
 def test_a_plan_opens_the_file_as_a_run_would(both: tuple[Path, Path]) -> None:
-    plan = make_plan(flags={"data": {"name": str(both[1])}, "training": {"batch_size": 8}})
-    opened = open_part(with_data(plan, resolve_data(plan.data)), need=8, seconds=1)
+    config = make_config(flags={"data": {"name": str(both[1])}, "training": {"batch_size": 8}})
+    opened = open_part(with_data(config, resolve_data(config.data)), need=8, seconds=1)
     assert (opened.images, opened.side, opened.decode_seconds) == (40, 16, 0)
     assert opened.source.is_decoded

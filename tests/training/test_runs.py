@@ -15,7 +15,7 @@ import torch
 
 import iecl
 from iecl.errors import TrainingError, UserError
-from iecl.meters.selection import SCORES
+from iecl.meters.label_free import SCORES
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
 

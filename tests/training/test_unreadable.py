@@ -11,7 +11,7 @@ from iecl.data.source import Source
 from iecl.errors import TrainingError
 from iecl.runs.directory import RunDirectory
 from iecl.training.loop import Loop
-from iecl.training.recording import SkippedFiles
+from iecl.training.recorder import SkippedFiles
 
 SMALL = {"method": {"hidden_dim": 16, "out_dim": 8}}
 RUN = {"backbone": "resnet10-w16", "epochs": 3, "batch_size": 8, "settings": SMALL}

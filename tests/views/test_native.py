@@ -16,14 +16,22 @@ from torchvision.transforms.v2 import functional as tv
 
 from iecl import compiled
 from iecl.views import kernels, native
-from iecl.views.apply import BRIGHT, apply, apply_by_tensors
-from iecl.views.draw import Draws, draw, whole
+from iecl.views.params import ViewParams, draw, whole
 from iecl.views.policies import POLICIES, Policy
+from iecl.views.transform import BRIGHT, apply, apply_by_tensors
 
 Maker = Callable[[int, int, int], Tensor]
 quick = settings(derandomize=True, deadline=None, max_examples=40)
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-EVERYTHING = Policy(jitter=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.5, gray=0.3, blur=1.0)
+EVERYTHING = Policy(
+    color_jitter_prob=1.0,
+    brightness=0.8,
+    contrast=0.8,
+    saturation=0.8,
+    hue=0.5,
+    grayscale_prob=0.3,
+    gaussian_blur_prob=1.0,
+)
 
 
 @pytest.fixture
@@ -37,15 +45,15 @@ def sizes_of(images: Tensor) -> Tensor:
     return torch.tensor(images.shape[2:]).repeat(len(images), 1)
 
 
-def drawn_for(images: Tensor, policy: Policy, view: int = 0) -> Draws:
+def drawn_for(images: Tensor, policy: Policy, view: int = 0) -> ViewParams:
     return draw(policy, sizes_of(images), torch.arange(len(images)), seed=0, epoch=0, view=view)
 
 
-def rows_of(drawn: Draws, rows: list[int]) -> Draws:
-    return Draws(**{field.name: getattr(drawn, field.name)[rows] for field in fields(drawn)})
+def rows_of(drawn: ViewParams, rows: list[int]) -> ViewParams:
+    return ViewParams(**{field.name: getattr(drawn, field.name)[rows] for field in fields(drawn)})
 
 
-def assert_same(images: Tensor, drawn: Draws, size: int) -> None:
+def assert_same(images: Tensor, drawn: ViewParams, size: int) -> None:
     """Equal up to rounding; a tone that rounding carries over solarization's threshold may be inverted."""
     tones = replace(drawn, solarize=torch.zeros(len(images), dtype=torch.bool))
     ours, theirs = apply(images, tones, size, **PLAIN), apply_by_tensors(images, tones, size, **PLAIN)
@@ -113,7 +121,7 @@ def test_a_box_of_nothing_shows_as_not_a_number(make_images: Maker, edge: float)
 
 def test_a_view_is_the_same_bit_for_bit_in_any_batch(make_images: Maker) -> None:
     images = make_images(9, 40, 30)
-    drawn = drawn_for(images, replace(EVERYTHING, jitter=0.5, blur=0.5, solarize=0.5))
+    drawn = drawn_for(images, replace(EVERYTHING, color_jitter_prob=0.5, gaussian_blur_prob=0.5, solarize_prob=0.5))
     together = apply(images, drawn, 33, **PLAIN)
     for rows in ([7], [2, 5], [8, 7, 6, 5, 4, 3, 2, 1, 0], [3, 3, 3]):
         assert torch.equal(apply(images[rows], rows_of(drawn, rows), 33, **PLAIN), together[rows])
@@ -123,7 +131,7 @@ def test_a_view_is_the_same_bit_for_bit_in_any_batch(make_images: Maker) -> None
 @pytest.mark.parametrize("count", [1, 2, 9, 50])
 def test_a_view_is_the_same_bit_for_bit_with_any_number_of_threads(make_images: Maker, count: int) -> None:
     images = make_images(count, 24, 24)
-    drawn = drawn_for(images, replace(EVERYTHING, jitter=0.5, blur=0.5, solarize=0.5))
+    drawn = drawn_for(images, replace(EVERYTHING, color_jitter_prob=0.5, gaussian_blur_prob=0.5, solarize_prob=0.5))
     torch.set_num_threads(1)
     alone = apply(images, drawn, 24, **PLAIN)
     for threads in (2, 3, 7):
@@ -233,7 +241,7 @@ def many_views() -> tuple[Tensor, Tensor]:
     """Views of one image, all colors and steep edges: ours, and those of torchvision's own random transforms."""
     across = torch.linspace(0, 255, 24).expand(24, 24)
     image = torch.stack([across, across.T.flip(0) * 0.7, (across + across.T) % 128]).to(torch.uint8)
-    policy = replace(POLICIES["simclr"][0], solarize=0.2)
+    policy = replace(POLICIES["simclr"][0], solarize_prob=0.2)
     theirs = v2.Compose(
         [
             v2.ToDtype(torch.float32, scale=True),
@@ -309,8 +317,8 @@ def said_by_a_new_process() -> list[str]:
     """What a process says that makes views, forks, and makes views again."""
     code = """
 import os, signal, sys, torch
-from iecl.views.making import apply
-from iecl.views.draw import whole
+from iecl.views.pipeline import apply
+from iecl.views.params import whole
 
 print("no numba" if not {"numba", "llvmlite"} & set(sys.modules) else "numba")
 torch.set_num_threads(2)

@@ -5,7 +5,7 @@ import pytest
 
 from iecl.errors import UserError
 from iecl.settings import build
-from iecl.views.policies import POLICIES, AugmentationSettings, Policy, ViewPlan, plain_share, resolve_views
+from iecl.views.policies import POLICIES, AugmentationSettings, Policy, ViewSpec, plain_share, resolve_views
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def test_an_unknown_policy_is_refused_when_settings_are_read() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"crop_low": 0.5, "crop_high": 0.4}, "crop goes from 0.5 to 0.4"),
+        ({"scale": [0.5, 0.4]}, "scale goes from 0.5 to 0.4"),
         ({"ratio": [2.0, 1.0]}, "ratio goes from 2 to 1"),
         ({"ratio": [1.0, 1.0, 1.0]}, "ratio needs two numbers"),
-        ({"blur_low": 3.0}, "blur goes from 3 to 2"),
+        ({"sigma": [3.0, 2.0]}, "sigma goes from 3 to 2"),
         ({"hue": 0.6}, "hue is 0.6, it must be at most 0.5"),
-        ({"flip": 1.5}, "flip is 1.5, it must be at most 1"),
-        ({"crop_low": 0.0}, "crop_low is 0.0, it must be above 0"),
+        ({"hflip_prob": 1.5}, "hflip_prob is 1.5, it must be at most 1"),
+        ({"scale": [0.0, 1.0]}, "scale is 0.0, it must be above 0"),
     ],
 )
 def test_an_impossible_policy_is_refused(values: dict[str, object], message: str) -> None:
@@ -50,7 +50,7 @@ def test_an_impossible_policy_is_refused(values: dict[str, object], message: str
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if name.endswith("-small")])
 def test_small_policies_never_blur(name: str) -> None:
-    assert [policy.blur for policy in POLICIES[name]] == [0.0] * len(POLICIES[name])
+    assert [policy.gaussian_blur_prob for policy in POLICIES[name]] == [0.0] * len(POLICIES[name])
 
 
 @pytest.mark.parametrize(
@@ -71,26 +71,40 @@ def test_policies_hold_the_published_numbers(
 ) -> None:
     row = POLICIES[name]
     assert {(p.brightness, p.contrast, p.saturation, p.hue) for p in row} == {colors}
-    assert {(p.crop_low, p.crop_high, p.flip, p.jitter, p.gray) for p in row} == {(crop_low, 1.0, 0.5, 0.8, 0.2)}
-    assert ([p.blur for p in row], [p.solarize for p in row]) == (blur, solarize)
+    assert {(*p.scale, p.hflip_prob, p.color_jitter_prob, p.grayscale_prob) for p in row} == {
+        (crop_low, 1.0, 0.5, 0.8, 0.2)
+    }
+    assert ([p.gaussian_blur_prob for p in row], [p.solarize_prob for p in row]) == (blur, solarize)
 
 
 def test_w_mse_and_vicreg_have_their_own_numbers() -> None:
     (w_mse,), (vicreg,) = POLICIES["w-mse"], POLICIES["vicreg-small"]
     assert (w_mse.brightness, w_mse.contrast, w_mse.saturation, w_mse.hue) == (0.4, 0.4, 0.4, 0.1)
-    assert (w_mse.crop_low, w_mse.jitter, w_mse.gray, w_mse.blur, w_mse.solarize) == (0.2, 0.8, 0.1, 0.0, 0.0)
+    assert (
+        w_mse.scale[0],
+        w_mse.color_jitter_prob,
+        w_mse.grayscale_prob,
+        w_mse.gaussian_blur_prob,
+        w_mse.solarize_prob,
+    ) == (0.2, 0.8, 0.1, 0.0, 0.0)
     assert (vicreg.brightness, vicreg.contrast, vicreg.saturation, vicreg.hue) == (0.4, 0.4, 0.2, 0.1)
-    assert (vicreg.crop_low, vicreg.jitter, vicreg.gray, vicreg.blur, vicreg.solarize) == (0.2, 0.8, 0.2, 0.0, 0.1)
+    assert (
+        vicreg.scale[0],
+        vicreg.color_jitter_prob,
+        vicreg.grayscale_prob,
+        vicreg.gaussian_blur_prob,
+        vicreg.solarize_prob,
+    ) == (0.2, 0.8, 0.2, 0.0, 0.1)
 
 
 def test_dino_treats_small_views_apart() -> None:
     first, second, *small = POLICIES["dino"]
     assert (first, second) == POLICIES["byol"]
-    assert [(policy.blur, policy.solarize) for policy in small] == [(0.5, 0.0)] * 8
+    assert [(policy.gaussian_blur_prob, policy.solarize_prob) for policy in small] == [(0.5, 0.0)] * 8
 
 
-def test_a_plan_asks_for_two_views_unless_told_otherwise() -> None:
-    assert (ViewPlan().full, ViewPlan(full=4).full) == (2, 4)
+def test_a_method_asks_for_two_views_unless_told_otherwise() -> None:
+    assert (ViewSpec().global_crops, ViewSpec(global_crops=4).global_crops) == (2, 4)
 
 
 @pytest.mark.parametrize(("size", "share"), [(32, 1.0), (64, 1.0), (96, 0.875), (224, 0.875)])

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Show the numbers, which may be compared, and which differences are more than noise."""
-    from iecl.comparing.tables import compare
+    from iecl.comparison.tables import compare
 
     made = compare(args.results, args.evaluation)
     say(args, *made.pop("text").split("\n"))

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
-from iecl.comparing.results import read_result, result_files
+from iecl.comparison.results import read_result, result_files
 from iecl.data.settings import LEAST_SIDE
 from iecl.errors import UserError, did_you_mean
+from iecl.files import MOST_TOML, check, parse_toml, read_text
 from iecl.methods import HOSTS, METHODS
 from iecl.names import current_settings
-from iecl.reading import MOST_TOML, check, parse_toml, read_text
 from iecl.recipes import list_recipes
 from iecl.runs.directory import RunDirectory
 from iecl.settings import as_values, shown
 
 if TYPE_CHECKING:
-    from iecl.training.costing import Cost
+    from iecl.training.cost import Cost
 
 SIZE = 32
 """Pixels on a side at which a method is measured, unless told otherwise."""
@@ -28,7 +28,7 @@ SIZE = 32
 LONGEST = 200
 """Letters of metadata that a person reads; features and snippets are for programs."""
 EXAMPLE = {"data": {"name": "shapes"}}
-"""Data for a plan that is only looked at."""
+"""Data for a configuration that is only looked at."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,16 +88,16 @@ def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, An
 
 def _describe_recipe(args: argparse.Namespace) -> dict[str, Any]:
     """The recipe with every default filled in, as a run would have it before it sees the data."""
-    from iecl.training.plan import make_plan
+    from iecl.training.config import make_config
 
-    plan = make_plan(recipe=args.name, flags=EXAMPLE)
-    say(args, *plan.to_toml(f"recipe {args.name}; data is an example").rstrip().split("\n"))
-    return {"recipe": args.name, "settings": plan.values()}
+    config = make_config(recipe=args.name, flags=EXAMPLE)
+    say(args, *config.to_toml(f"recipe {args.name}; data is an example").rstrip().split("\n"))
+    return {"recipe": args.name, "settings": config.values()}
 
 
 def _describe_weights(args: argparse.Namespace, path: Path) -> dict[str, Any]:
     """What a file of weights says of itself."""
-    from iecl.runs.weights import load_weights
+    from iecl.weights.file import load_weights
 
     state, metadata = load_weights(path)
     say(args, f"{path}: {len(state)} tensors, {sum(tensor.numel() for tensor in state.values()):,} numbers")
@@ -108,8 +108,8 @@ def _describe_weights(args: argparse.Namespace, path: Path) -> dict[str, Any]:
 
 def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
     """What a method is, what it costs, and each of its settings."""
-    from iecl.training.costing import cost_of
-    from iecl.training.plan import make_plan
+    from iecl.training.config import make_config
+    from iecl.training.cost import cost_of
 
     host = HOSTS.get(args.name, args.name)
     formula = formula_of(METHODS[args.name].load())
@@ -117,7 +117,7 @@ def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
     cost = cost_of(args.name, args.backbone or "auto", args.image_size or SIZE)
     say(args, *_cost_lines(cost))
     declared = fields(METHODS[host].load().Settings)
-    values = as_values(make_plan(method=args.name, flags=EXAMPLE).method_settings())
+    values = as_values(make_config(method=args.name, flags=EXAMPLE).method_settings())
     width = max((len(f.name) for f in declared), default=0)
     heading = "settings, as --set method.NAME=VALUE, with the default recipe's values:"
     say(args, heading if declared else "it has no settings")

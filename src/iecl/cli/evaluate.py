@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.foreign import add_foreign, foreign
+from iecl.cli.external_weights import add_foreign, foreign
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.registry import resolve

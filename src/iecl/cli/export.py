@@ -4,10 +4,10 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.foreign import add_foreign, foreign
+from iecl.cli.external_weights import add_foreign, foreign
 
 FORMATS = ("safetensors", "torchvision", "timm", "detectron2", "onnx")
-"""The rows of `iecl.runs.forms.FORMS`, which would import torch."""
+"""The rows of `iecl.weights.formats.EXPORT_FORMATS`, which would import torch."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def rows_of(kind: str) -> dict[str, str]:
     """Names and one line each."""
     from iecl.backbones import BACKBONES
-    from iecl.data.named import DATASETS
+    from iecl.data.datasets import DATASETS
     from iecl.evaluation import EVALUATIONS
     from iecl.methods import METHODS
     from iecl.recipes import list_recipes

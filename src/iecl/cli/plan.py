@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Try steps, show the forecast, and what to do next."""
     from iecl import api
-    from iecl.training.planning import words
+    from iecl.training.forecast import words
 
     made = api.plan(args.data, **asked(args), out=args.out, seconds=args.seconds, quiet=args.quiet)
     say(args, *words(made))

@@ -32,7 +32,7 @@ from PIL import (
     WebPImagePlugin,  # noqa: F401
 )
 
-from iecl.data.skipping import reasons_of
+from iecl.data.skipped_files import reasons_of
 from iecl.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "AVIF")

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from iecl import counter
-from iecl.data.named import check_split
+from iecl.data.datasets import check_split
 from iecl.data.settings import DataSettings
 from iecl.data.source import ArraySource, Numbers
 

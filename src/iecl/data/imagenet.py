@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from iecl.data.cache import one_process_at_a_time
+from iecl.data.datasets import FACTS, check_split
 from iecl.data.folder import FolderSource
 from iecl.data.listing import list_images
-from iecl.data.named import FACTS, check_split
 from iecl.data.settings import DataSettings
-from iecl.data.skipping import Skipping
+from iecl.data.skipped_files import Skipping
 from iecl.errors import UserError
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 
 from iecl import counter
+from iecl.data.datasets import DATASETS
 from iecl.data.folder import FolderSource, resident
 from iecl.data.labels import class_folders, numbered
 from iecl.data.listing import Listing, list_images, printable, splits
-from iecl.data.named import DATASETS
-from iecl.data.packed import PackedSource
-from iecl.data.packfile import open_packed
+from iecl.data.pack_format import open_packed
+from iecl.data.packed_source import PackedSource
 from iecl.data.resolve import folder_of, resolve_data
 from iecl.data.settings import DataSettings
-from iecl.data.sharing import resident_once
-from iecl.data.skipping import Skipping, refuse_too_many
+from iecl.data.shared_memory import resident_once
+from iecl.data.skipped_files import Skipping, refuse_too_many
 from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source
 from iecl.errors import UserError, did_you_mean
 

@@ -8,11 +8,11 @@ from statistics import median
 
 import numpy as np
 
+from iecl.data.datasets import DATASETS, FACTS
 from iecl.data.decode import Unreadable, header_size, nothing_readable
 from iecl.data.labels import class_folders
 from iecl.data.listing import Listing, list_images, printable, splits
-from iecl.data.named import DATASETS, FACTS
-from iecl.data.packfile import open_packed
+from iecl.data.pack_format import open_packed
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError, did_you_mean
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from iecl.reading import LARGEST
+from iecl.files import LARGEST
 from iecl.settings import setting
 
 LEAST_SIDE = 8

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from iecl import counter
 from iecl.data.cache import cache_folder, write_whole
+from iecl.data.datasets import FACTS, check_split
 from iecl.data.drawing import SIDE, Column, Plane, color, noise, outline, texture, turned, wide
-from iecl.data.named import FACTS, check_split
 from iecl.data.settings import DataSettings
 from iecl.data.source import ArraySource, Numbers
 

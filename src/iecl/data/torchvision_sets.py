@@ -9,7 +9,7 @@ import torch
 from torchvision.datasets import CIFAR10, CIFAR100, STL10
 
 from iecl.data.cache import cache_folder, one_process_at_a_time
-from iecl.data.named import check_split
+from iecl.data.datasets import check_split
 from iecl.data.settings import DataSettings
 from iecl.data.source import ArraySource
 from iecl.errors import UserError

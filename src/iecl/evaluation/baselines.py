@@ -8,12 +8,12 @@ from iecl.data.loader import in_order
 from iecl.data.opening import open_source
 from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
+from iecl.evaluation.external_weights import RANDOM, random_backbone
 from iecl.evaluation.features import Features
-from iecl.evaluation.foreign import RANDOM, random_backbone
 from iecl.evaluation.knn import knn
 from iecl.evaluation.model import LoadedModel
-from iecl.views.making import make_plain
+from iecl.views.pipeline import make_plain
 from iecl.views.policies import plain_share
 
 
@@ -33,8 +33,8 @@ def knn_of_random(data: str, backbone: str, seed: int = 0) -> float:
     module, words = random_backbone(backbone, seed)
     size, mean, std = settings.image_size, settings.mean, settings.std
     model = LoadedModel(module.eval(), backbone, size, mean, std, "never trained", words, {"method": RANDOM})
-    bench = Bench(model, RANDOM, data, ProgressLine(quiet=True), device=torch.device("cpu"))
-    return knn(bench.train, bench.test).top1
+    context = EvaluationContext(model, RANDOM, data, ProgressLine(quiet=True), device=torch.device("cpu"))
+    return knn(context.train, context.test).top1
 
 
 def _pixels(settings: DataSettings, split: str) -> Features:

@@ -7,10 +7,10 @@ from typing import Any
 from iecl.console import ProgressLine, one_line, plain_table
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import load_model
-from iecl.evaluation.printed import printed
-from iecl.evaluation.running import measure, prepare
+from iecl.evaluation.paper_results import printed
+from iecl.evaluation.runner import measure, prepare
 from iecl.runs.directory import RunDirectory, write_atomically, write_json
 
 ON_VOC = ("detection", "segmentation")
@@ -62,13 +62,13 @@ def evaluate_all(
     results = []
     with ProgressLine(quiet) as line:
         rereads = any(evaluation.rereads for evaluation in chosen.values())
-        classes = Bench(model, target, data, line, keep_decoded=rereads)
-        pixels = Bench(model, target, voc, line)
+        classes = EvaluationContext(model, target, data, line, keep_decoded=rereads)
+        pixels = EvaluationContext(model, target, voc, line)
         for name, evaluation in chosen.items():
-            bench = pixels if name in ON_VOC else classes
+            context = pixels if name in ON_VOC else classes
             times = seeds if hasattr(evaluation.settings, "seed") and not evaluation.repeats_itself else 1
             file = None if Path(target).is_dir() else folder / f"{name}.json"
-            results.append(measure(name, evaluation, bench, seeds=times, checkpoint=checkpoint, out=file))
+            results.append(measure(name, evaluation, context, seeds=times, checkpoint=checkpoint, out=file))
     card = {"model": str(target), "backbone": model.name, "weights": model.proof, "results": results}
     write_json(folder / "card.json", card)
     write_atomically(folder / "card.md", markdown(card))

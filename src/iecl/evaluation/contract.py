@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Evaluation(ABC):
         """The protocol in a few words: what a number must carry to be compared."""
 
     @abstractmethod
-    def measure(self, bench: Bench) -> Scores:
-        """The scores of the bench's model on its data; the model's weights are left as they are."""
+    def measure(self, context: EvaluationContext) -> Scores:
+        """The scores of the context's model on its data; the model's weights are left as they are."""
 
 
 def accuracies(top1: float, top5: float, classes: int) -> dict[str, float]:

@@ -11,13 +11,10 @@ from torch.optim import SGD
 from iecl import counter
 from iecl.data.voc import Boxes, VocSet, open_boxes
 from iecl.errors import UserError
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.voc import detector as network
-from iecl.evaluation.voc.detector import LEVELS, NECKS, Detector, DetectorShape, make_detector
-from iecl.evaluation.voc.fitting import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
-from iecl.evaluation.voc.images import Boxed, boxed, draws, load_image, moved_back, scaled, size_for_short
-from iecl.evaluation.voc.precision import (
+from iecl.evaluation.voc.average_precision import (
     THRESHOLDS,
     Found,
     Truth,
@@ -27,10 +24,13 @@ from iecl.evaluation.voc.precision import (
     mean,
     voc_precision,
 )
+from iecl.evaluation.voc.detector import LEVELS, NECKS, Detector, DetectorShape, make_detector
+from iecl.evaluation.voc.images import Boxed, boxed, draws, load_image, moved_back, scaled, size_for_short
+from iecl.evaluation.voc.memory import check_room
 from iecl.evaluation.voc.resnet import built_in_proof, freeze_norms, pretrained_resnet, training_mode
-from iecl.evaluation.voc.room import check_room
+from iecl.evaluation.voc.trainer import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
 from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, identity, open_both
-from iecl.reading import LARGEST
+from iecl.files import LARGEST
 from iecl.settings import as_values, setting
 
 
@@ -88,31 +88,31 @@ class Detection(Evaluation):
             f"detection/1 faster-rcnn {s.neck} sgd lr={s.lr:g} batch={s.batch_size} epochs={s.epochs} bn={s.batch_norm}"
         )
 
-    def measure(self, bench: Bench) -> Scores:
+    def measure(self, context: EvaluationContext) -> Scores:
         """Train a detector on the training images and measure it on the test images."""
         s = self.settings
         coco_metric()
-        train, test = open_both(bench, open_boxes, s.train, s.test)
+        train, test = open_both(context, open_boxes, s.train, s.test)
         for boxes in (train, test):
             if boxes.counts["objects"] - boxes.counts["difficult"] < 1:
                 raise UserError(f"the images of {boxes.name} have no object to find", where="--data")
-        detector, proof = self._detector(bench, len(train.classes))
-        work = None if bench.work is None else bench.work / "detection"
-        memory = Memory(work, identity("detection", as_values(s), bench, train, proof))
-        curve = self._train(detector, train, memory, bench)
-        found = detect(detector, test, s.test_min_size, s.max_size, bench)
+        detector, proof = self._detector(context, len(train.classes))
+        work = None if context.work is None else context.work / "detection"
+        memory = Memory(work, identity("detection", as_values(s), context, train, proof))
+        curve = self._train(detector, train, memory, context)
+        found = detect(detector, test, s.test_min_size, s.max_size, context)
         values, by_class = precisions(found, test)
         return Scores(
             values,
             counts(train, test),
-            common_protocol(bench, train, test, proof, s.batch_norm) | self._protocol(),
+            common_protocol(context, train, test, proof, s.batch_norm) | self._protocol(),
             f"{train.name}>{test.name} {s.test_min_size}px",
             {"curve": {"loss": curve}, **by_class, "boxes": {"train": train.counts, "test": test.counts}},
         )
 
-    def _detector(self, bench: Bench, classes: int) -> tuple[Detector, str]:
-        """A detector around a copy of the backbone, on the bench's device, with proof of its weights."""
-        s, model = self.settings, bench.model
+    def _detector(self, context: EvaluationContext, classes: int) -> tuple[Detector, str]:
+        """A detector around a copy of the backbone, on the context's device, with proof of its weights."""
+        s, model = self.settings, context.model
         resnet = pretrained_resnet(model, "detection")
         shape = DetectorShape(s.neck, s.anchors, s.channels, s.hidden_dim, s.rois, s.proposals)
         with seeded(counter.key(s.seed, "voc/weights"), torch.device("cpu")):
@@ -121,12 +121,12 @@ class Detection(Evaluation):
         if s.batch_norm == "frozen":
             freeze_norms(made.pretrained.values())
         size = max(s.min_sizes), min(s.max_size, 4 * max(s.min_sizes) // 3)  # most images of VOC are 3 by 4
-        check_room(made.network, _maps, s.batch_size, size, bench.device, model.name)
-        made.network.to(bench.device)
+        check_room(made.network, _maps, s.batch_size, size, context.device, model.name)
+        made.network.to(context.device)
         return made, proof
 
-    def _train(self, detector: Detector, train: VocSet, memory: Memory, bench: Bench) -> list[float]:
-        s, device = self.settings, bench.device
+    def _train(self, detector: Detector, train: VocSet, memory: Memory, context: EvaluationContext) -> list[float]:
+        s, device = self.settings, context.device
         training_mode(detector.network, detector.pretrained.values(), s.batch_norm)
 
         def load(slot: Slot) -> Boxed:
@@ -146,7 +146,7 @@ class Detection(Evaluation):
             return torch.stack(list(losses.values())).sum()
 
         optimizer = SGD(groups_of(detector.network, s.weight_decay), lr=s.lr, momentum=s.momentum)
-        fit = Fit(detector.network, optimizer, self._course, len(train), memory, bench.line, device)
+        fit = Fit(detector.network, optimizer, self._course, len(train), memory, context.line, device)
         return fit.run(load, loss_of)
 
     @property
@@ -181,14 +181,14 @@ class Detection(Evaluation):
 
 
 @torch.no_grad()
-def detect(detector: Detector, images: VocSet, short: int, longest: int, bench: Bench) -> list[Found]:
+def detect(detector: Detector, images: VocSet, short: int, longest: int, context: EvaluationContext) -> list[Found]:
     """What the detector finds in each image, in the pixels of the image as it is stored."""
     made = []
-    progress = bench.line.count("detecting in test images")
+    progress = context.line.count("detecting in test images")
     detector.network.eval()
     for number, example in enumerate(images.examples, start=1):
         size = size_for_short(example.size, short, longest)
-        (said,) = detector.network([scaled(load_image(example), size).to(bench.device)])
+        (said,) = detector.network([scaled(load_image(example), size).to(context.device)])
         boxes, scores, labels = (said[name].cpu() for name in ("boxes", "scores", "labels"))
         made.append(Found(moved_back(boxes, size, example.size), scores, labels))
         progress(number, len(images))

@@ -12,7 +12,7 @@ import numpy as np
 from iecl.console import ProgressLine
 from iecl.data.source import Source
 from iecl.errors import UserError, lacking
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.features import Features
 from iecl.evaluation.model import load_model
 from iecl.runs.directory import sync_folder
@@ -54,10 +54,10 @@ def embed(
     write = _writer(out, overwrite)  # a wrong name is told before the work, not after
     model = load_model(target, checkpoint, **foreign)
     with ProgressLine(quiet) as line:
-        bench = Bench(model, target, data, line)
-        splits = {"train": "pretrain", "test": "test"} if bench.has_own_test else {"all": "pretrain"}
+        context = EvaluationContext(model, target, data, line)
+        splits = {"train": "pretrain", "test": "test"} if context.has_own_test else {"all": "pretrain"}
         parts = [
-            _Part(name, source := bench.open(split), bench.features(source, name)) for name, split in splits.items()
+            _Part(name, source := context.open(split), context.features(source, name)) for name, split in splits.items()
         ]
     columns = _columns(parts)
     with _whole_file(out) as file:
@@ -67,9 +67,9 @@ def embed(
         "path": str(out),
         "rows": rows,
         "width": width,
-        "skipped": len(bench.skipped),
+        "skipped": len(context.skipped),
         "weights": model.proof,
-        "data": bench.data.name,
+        "data": context.data.name,
     }
 
 

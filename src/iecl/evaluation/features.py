@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.data.batch import Batch
 from iecl.data.loader import in_order
 from iecl.data.source import OnBad, Progress, Source
 from iecl.errors import UserError
-from iecl.views.making import make_plain, make_views
-from iecl.views.policies import POLICIES, ViewPlan
+from iecl.views.pipeline import make_plain, make_views
+from iecl.views.policies import POLICIES, ViewSpec
 
 LAYOUT = torch.channels_last
 """The order in memory that convolutions are fastest in."""
@@ -133,7 +133,7 @@ def extract_crops(
         made = make_views(
             images,
             CROPS,
-            ViewPlan(full=1),
+            ViewSpec(global_crops=1),
             size=image_size,
             mean=mean,
             std=std,
@@ -141,7 +141,7 @@ def extract_crops(
             epoch=epoch,
             layout=LAYOUT,
         )
-        return made.full[0]
+        return made.global_crops[0]
 
     batches = in_order(source, batch, workers, on_bad=lambda path, reason: None)  # the plain pass has named them
     return _fill(backbone, batches, view, device, len(source), None)

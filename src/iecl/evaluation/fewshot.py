@@ -8,13 +8,13 @@ from typing import Any, final
 from jaxtyping import Int64
 from torch import Tensor
 
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.features import Features, refuse_one_class
 from iecl.evaluation.linear import Scale
 from iecl.evaluation.logistic import logistic
 from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labeled_part, names_of, published
-from iecl.reading import LARGEST
+from iecl.files import LARGEST
 from iecl.settings import setting
 
 
@@ -133,12 +133,12 @@ class FewShot(Evaluation):
             f"fewshot/1 logistic C={s.inverse_penalty:g} standardized {s.trials} {'tries' if s.trials > 1 else 'try'}"
         )
 
-    def measure(self, bench: Bench) -> Scores:
+    def measure(self, context: EvaluationContext) -> Scores:
         """Means over the tries; deviations, fingerprints of the draws and their lists are among the details."""
-        train = bench.train
-        names = names_of(bench.train_images, train.index)
+        train = context.train
+        names = names_of(context.train_images, train.index)
         results = few_shot(
-            train, bench.test, self.settings, hashes=hashes_of(names), progress=bench.line.count("classifier")
+            train, context.test, self.settings, hashes=hashes_of(names), progress=context.line.count("classifier")
         )
         lists = {result.budget.name: published(names, result.parts) for result in results}
         details: dict[str, Any] = {
@@ -150,4 +150,4 @@ class FewShot(Evaluation):
             "split_rule": RULE,
         }
         values = {f"top1_{result.budget.name}": mean(result.top1) for result in results}
-        return Scores(values, bench.counts, bench.protocol, bench.seen, details, lists=lists)
+        return Scores(values, context.counts, context.protocol, context.seen, details, lists=lists)

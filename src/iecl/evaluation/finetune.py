@@ -15,24 +15,24 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from iecl import counter
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.data.batch import Batch
 from iecl.data.loader import Loader
 from iecl.data.source import ChosenSource
 from iecl.errors import TrainingError
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import CROPS, refuse_one_class
-from iecl.evaluation.heads import Heads
+from iecl.evaluation.linear_heads import Heads
 from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labeled_part, names_of, published
-from iecl.reading import LARGEST
+from iecl.files import LARGEST
 from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
 from iecl.schedule import Clock, warm_cosine
 from iecl.settings import as_values, setting
-from iecl.training.fitting import check_course
+from iecl.training.checkpoint_check import check_course
 from iecl.training.optimizers import recall
-from iecl.views.making import make_views
-from iecl.views.policies import ViewPlan
+from iecl.views.pipeline import make_views
+from iecl.views.policies import ViewSpec
 
 log = logging.getLogger("iecl.evaluation")
 STEPS_PER_EPOCH, LEAST_BATCH = 10, 16
@@ -94,19 +94,19 @@ class Lesson:
     classes: int
 
     @classmethod
-    def of(cls, bench: Bench, settings: FineTuneSettings) -> "Lesson":
+    def of(cls, context: EvaluationContext, settings: FineTuneSettings) -> "Lesson":
         """The images that `share` and `seed` allow, of those that the pass for features could read."""
-        train, source = bench.train, bench.train_images
+        train, source = context.train, context.train_images
         refuse_one_class(train.labels)
-        classes = int(max(source.labels.max(), bench.test_images.labels.max())) + 1
+        classes = int(max(source.labels.max(), context.test_images.labels.max())) + 1
         names = names_of(source, train.index)
         part = labeled_part(train.labels, hashes_of(names), Budget(share=settings.label_fraction), settings.seed)
         loader = Loader(
             ChosenSource(source, train.index[part].numpy()),
             batch=even_batch(len(part), settings.batch_size),
             seed=counter.key(settings.seed, "finetune"),
-            workers=bench.data.num_workers,
-            on_bad=bench.skipped.__setitem__,
+            workers=context.data.num_workers,
+            on_bad=context.skipped.__setitem__,
         )
         return cls(names, part, loader, classes)
 
@@ -119,9 +119,9 @@ class Lesson:
 class Course:
     """A network on its way through the epochs."""
 
-    def __init__(self, bench: Bench, settings: FineTuneSettings, lesson: Lesson) -> None:
-        self.bench, self.settings, self.lesson = bench, settings, lesson
-        self.network = Network(deepcopy(bench.model.backbone), lesson.classes).to(memory_format=torch.channels_last)
+    def __init__(self, context: EvaluationContext, settings: FineTuneSettings, lesson: Lesson) -> None:
+        self.context, self.settings, self.lesson = context, settings, lesson
+        self.network = Network(deepcopy(context.model.backbone), lesson.classes).to(memory_format=torch.channels_last)
         self.network.requires_grad_(True)
         rows = [
             {"params": list(part.parameters()), "lr": peak, "peak": peak}
@@ -132,7 +132,7 @@ class Course:
         )
         self.epoch = 0
         labels = lesson.loader.source.labels.tolist()
-        self.folder = bench.place("finetune", as_values(settings), lesson.chosen, labels)
+        self.folder = context.place("finetune", as_values(settings), lesson.chosen, labels)
 
     def restore(self) -> None:
         """Go on after the newest checkpoint of this course, if there is one."""
@@ -154,7 +154,7 @@ class Course:
     def run(self, until: int | None = None) -> None:
         """Go on to the end of epoch `until`, by default the last one."""
         self.restore()
-        progress = self.bench.line.count("fine-tuning: epoch")
+        progress = self.context.line.count("fine-tuning: epoch")
         while self.epoch < (self.settings.epochs if until is None else until):
             self._pass()
             self.epoch += 1
@@ -181,13 +181,13 @@ class Course:
 
     def _crops(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
         """A random crop of each image, mirrored or not, and its label."""
-        model, seed = self.bench.model, counter.key(self.settings.seed, "finetune/crops")
+        model, seed = self.context.model, counter.key(self.settings.seed, "finetune/crops")
         for batch in batches:
-            moved = batch.to(self.bench.device)
+            moved = batch.to(self.context.device)
             views = make_views(
                 moved,
                 CROPS,
-                ViewPlan(full=1),
+                ViewSpec(global_crops=1),
                 size=model.image_size,
                 mean=model.mean,
                 std=model.std,
@@ -195,7 +195,7 @@ class Course:
                 epoch=self.epoch,
                 layout=torch.channels_last,
             )
-            yield views.full[0], moved.labels
+            yield views.global_crops[0], moved.labels
 
     def _set_rates(self, number: int) -> None:
         epochs, steps = self.settings.epochs, self.lesson.loader.steps
@@ -206,7 +206,7 @@ class Course:
 
 @final
 class FineTune(Evaluation):
-    """Accuracy of a copy of the network after training all of it; the model on the bench stays as it is."""
+    """Accuracy of a copy of the network after training all of it; the model itself stays as it is."""
 
     Settings = FineTuneSettings
     rereads = True
@@ -221,17 +221,17 @@ class FineTune(Evaluation):
         rates = f"lr={s.lr:g}/{s.backbone_lr:g} wd={s.weight_decay:g}"
         return f"finetune/1 sgd {rates} batch={s.batch_size} epochs={s.epochs} labels={100 * s.label_fraction:g}%"
 
-    def measure(self, bench: Bench) -> Scores:
+    def measure(self, context: EvaluationContext) -> Scores:
         """Train a copy, test it once."""
-        lesson = Lesson.of(bench, self.settings)
-        course = Course(bench, self.settings, lesson)
+        lesson = Lesson.of(context, self.settings)
+        course = Course(context, self.settings, lesson)
         course.run()
         network = course.network
-        test = bench.features(bench.test_images, "test", network.backbone).labeled("test")
+        test = context.features(context.test_images, "test", network.backbone).labeled("test")
         head = Heads(network.head.weight.detach()[None], network.head.bias.detach()[None])
         (reading,) = head.readings(test)
-        counts = {"n_train": len(lesson.part), "n_test": len(test), "classes": len(bench.train_images.classes)}
-        protocol = bench.protocol | {"batch_norm": "trained, then running statistics", "features": "fine-tuned"}
+        counts = {"n_train": len(lesson.part), "n_test": len(test), "classes": len(context.train_images.classes)}
+        protocol = context.protocol | {"batch_norm": "trained, then running statistics", "features": "fine-tuned"}
         details: dict[str, Any] = {"batch_used": lesson.loader.batch}
         lists: dict[str, Any] = {}
         if self.settings.label_fraction < 1:
@@ -239,4 +239,4 @@ class FineTune(Evaluation):
             details |= {"splits": {name: [fingerprint(lesson.chosen)]}, "split_rule": RULE}
             lists = {name: [lesson.chosen]}
         values = accuracies(reading.top1, reading.top5, counts["classes"])
-        return Scores(values, counts, protocol, bench.seen, details, reading.right, lists)
+        return Scores(values, counts, protocol, context.seen, details, reading.right, lists)

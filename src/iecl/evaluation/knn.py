@@ -9,10 +9,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from iecl.errors import UserError
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores, accuracies, ranked_hits
 from iecl.evaluation.features import Features
-from iecl.evaluation.nearest import BANK, QUERIES, nearest
+from iecl.evaluation.neighbors import BANK, QUERIES, nearest
 from iecl.settings import setting
 
 
@@ -139,11 +139,13 @@ class KNN(Evaluation):
         """As in `knn/1 k=20 T=0.07 cosine`."""
         return f"knn/1 {self.settings.name}"
 
-    def measure(self, bench: Bench) -> Scores:
+    def measure(self, context: EvaluationContext) -> Scores:
         """Classify every test image; what the standard protocols give is among the details as `also`."""
         votings = list(dict.fromkeys((self.settings, *STANDARD)))
-        results = dict(zip(votings, knn_by_each(bench.train, bench.test, votings, device=bench.device), strict=True))
+        results = dict(
+            zip(votings, knn_by_each(context.train, context.test, votings, device=context.device), strict=True)
+        )
         result, also = results[self.settings], {voting.name: results[voting].top1 for voting in STANDARD}
-        values = accuracies(result.top1, result.top5, bench.counts["classes"])
-        hits = result.predictions == bench.test.labels
-        return Scores(values, bench.counts, bench.protocol, bench.seen, {"also": also}, hits)
+        values = accuracies(result.top1, result.top5, context.counts["classes"])
+        hits = result.predictions == context.test.labels
+        return Scores(values, context.counts, context.protocol, context.seen, {"also": also}, hits)

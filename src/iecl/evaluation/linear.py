@@ -12,13 +12,13 @@ from torch import Tensor
 
 from iecl import counter
 from iecl.errors import UserError
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import Features, refuse_one_class
-from iecl.evaluation.heads import FeaturesOfEpoch, Heads, Pace, Progress, train_heads
+from iecl.evaluation.linear_heads import FeaturesOfEpoch, Heads, Pace, Progress, train_heads
 from iecl.evaluation.logistic import Optimum, optimum
 from iecl.evaluation.splits import hashes_of, held_out, names_of
-from iecl.reading import LARGEST
+from iecl.files import LARGEST
 from iecl.settings import as_values, setting
 
 STEPS_PER_EPOCH = 20
@@ -262,31 +262,31 @@ class Linear(Evaluation):
         seen = s.mode + (f" crops={s.crops}" if s.crops else "") + (" standardized" if s.is_standardized else "")
         return f"linear/1 sgd lr={rate} wd={decay} batch={s.batch_size} epochs={s.epochs} {seen}"
 
-    def measure(self, bench: Bench) -> Scores:
+    def measure(self, context: EvaluationContext) -> Scores:
         """Train on the training images, test on the test images."""
-        train, is_long = bench.train, self.settings.mode == "literal"
+        train, is_long = context.train, self.settings.mode == "literal"
         parts = as_values(self.settings), train.index.tolist(), train.labels.tolist()
         result = linear(
             train,
-            bench.test,
+            context.test,
             self.settings,
-            of_epoch=self._crops(bench),
-            hashes=hashes_of(names_of(bench.train_images, train.index)),
-            device=bench.device,
-            progress=bench.line.count("epoch"),
-            folder=bench.place("linear", *parts) if is_long else None,
+            of_epoch=self._crops(context),
+            hashes=hashes_of(names_of(context.train_images, train.index)),
+            device=context.device,
+            progress=context.line.count("epoch"),
+            folder=context.place("linear", *parts) if is_long else None,
         )
-        values = accuracies(result.top1, result.top5, bench.counts["classes"])
+        values = accuracies(result.top1, result.top5, context.counts["classes"])
         details = _details(result, self.settings)
-        return Scores(values, bench.counts, bench.protocol, bench.seen, details, result.right)
+        return Scores(values, context.counts, context.protocol, context.seen, details, result.right)
 
-    def _crops(self, bench: Bench) -> FeaturesOfEpoch | None:
+    def _crops(self, context: EvaluationContext) -> FeaturesOfEpoch | None:
         """Features of random crops for each epoch: new ones, or a few that are kept; None: those of the plain view."""
         s = self.settings
         seed = counter.key(s.seed, "probe/crops")  # other crops than the backbone was trained with
         if s.mode == "literal":
-            return lambda epoch: bench.crops(seed, epoch)
-        kept = cache(lambda number: bench.crops(seed, number))
+            return lambda epoch: context.crops(seed, epoch)
+        kept = cache(lambda number: context.crops(seed, number))
         return (lambda epoch: kept(epoch % s.crops)) if s.crops else None
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from iecl.evaluation.features import Features
-from iecl.evaluation.heads import Heads, Reading
+from iecl.evaluation.linear_heads import Heads, Reading
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Values of scikit-learn's C, the inverse of the penalty on squared weights."""

@@ -9,16 +9,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from iecl.backbones.making import make_backbone, stem_of, width_of
+from iecl.backbones.factory import make_backbone, stem_of, width_of
 from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
 from iecl.errors import UserError, did_you_mean
-from iecl.evaluation.foreign import RANDOM, backbone_from_file, random_backbone, usual_size
+from iecl.evaluation.external_weights import RANDOM, backbone_from_file, random_backbone, usual_size
+from iecl.files import open_plain
 from iecl.parts.spectral_norm import fold, normalize_convolutions, sizes_in
-from iecl.reading import open_plain
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, weights_in
 from iecl.runs.directory import RunDirectory
-from iecl.runs.weights import FORMATS, load_into, load_weights, proof
-from iecl.training.plan import Plan, read_plan
+from iecl.training.config import RunConfig, read_config
+from iecl.weights.file import FORMATS, load_into, load_weights, proof
 
 CHECKPOINTS = ("final", "last", "best")
 ENCODER_PREFIXES = ("host.backbone.", "backbone.")
@@ -69,7 +69,7 @@ def load_model(
 
     Args:
         target: a run directory; a checkpoint in one; a `.safetensors` file that `iecl export` wrote; with `backbone`,
-            a file in any layout of `iecl.runs.layouts`, or `random` for a backbone that was never trained.
+            a file in any layout of `iecl.weights.layouts`, or `random` for a backbone that was never trained.
         checkpoint: of a run: `final`, the weights at its end (of a run that is not finished: its newest checkpoint);
             `last`, the newest checkpoint; `best`, the best one by the run's own measure, which knows no test set.
         backbone: what a file from elsewhere holds; everything else says so itself.
@@ -155,21 +155,23 @@ def _from_run(run: RunDirectory, checkpoint: str) -> LoadedModel:
 
 
 def _from_checkpoint(run: RunDirectory, found: dict[str, Any], checkpoint: str) -> LoadedModel:
-    plan = read_plan(run)
-    state = _encoder_state(weights_in(found, str(run.checkpoints)), plan.backbone.name, str(run.checkpoints))
-    return _assemble(state, _metadata(plan, found["step"]), f"{checkpoint}, step {found['step']}", str(run.checkpoints))
+    config = read_config(run)
+    state = _encoder_state(weights_in(found, str(run.checkpoints)), config.backbone.name, str(run.checkpoints))
+    return _assemble(
+        state, _metadata(config, found["step"]), f"{checkpoint}, step {found['step']}", str(run.checkpoints)
+    )
 
 
-def _metadata(plan: Plan, step: int) -> dict[str, str]:
+def _metadata(config: RunConfig, step: int) -> dict[str, str]:
     """What `weights.safetensors` would say, but for an epoch: a checkpoint counts steps."""
     return {
-        "backbone": plan.backbone.name,
-        "image_size": str(plan.data.image_size),
-        "mean": json.dumps(plan.data.mean),
-        "std": json.dumps(plan.data.std),
-        "method": plan.method_name,
+        "backbone": config.backbone.name,
+        "image_size": str(config.data.image_size),
+        "mean": json.dumps(config.data.mean),
+        "std": json.dumps(config.data.std),
+        "method": config.method_name,
         "step": str(step),
-        "recipe": plan.recipe(),
+        "recipe": config.recipe(),
     }
 
 

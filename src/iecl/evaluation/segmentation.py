@@ -12,16 +12,16 @@ from torch.optim import Adam
 from iecl import counter
 from iecl.data.voc import IGNORED, VocSet, open_masks
 from iecl.errors import UserError
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
-from iecl.evaluation.voc.fitting import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
 from iecl.evaluation.voc.images import CropRules, Cut, crop, draws, load_image, normalized, scaled, size_for_long
+from iecl.evaluation.voc.iou import confusion, union_of
+from iecl.evaluation.voc.memory import check_room
 from iecl.evaluation.voc.resnet import built_in_proof, freeze_norms, pretrained_resnet, training_mode
-from iecl.evaluation.voc.room import check_room
 from iecl.evaluation.voc.segmenter import STRIDES, Segmenter
+from iecl.evaluation.voc.trainer import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
 from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, identity, open_both
-from iecl.evaluation.voc.union import confusion, union_of
-from iecl.reading import LARGEST
+from iecl.files import LARGEST
 from iecl.settings import as_values, setting
 
 
@@ -70,23 +70,23 @@ class Segmentation(Evaluation):
         trained = f"adam lr={s.lr:g} batch={s.batch_size} epochs={s.epochs} crop={s.crop} bn={s.batch_norm}"
         return f"segmentation/1 deeplab-v3 os={s.output_stride} {trained}"
 
-    def measure(self, bench: Bench) -> Scores:
+    def measure(self, context: EvaluationContext) -> Scores:
         """Train a segmenter on the training images and measure it on the test images."""
         s = self.settings
-        train, test = open_both(bench, open_masks, s.train, s.test)
+        train, test = open_both(context, open_masks, s.train, s.test)
         for masks in (train, test):
             if masks.counts["pixels"] == masks.counts["ignored"]:
                 raise UserError(f"every pixel of {masks.name} is ignored", where="--data", do=f"{IGNORED} is no class")
-        segmenter, proof = self._segmenter(bench, len(train.classes) + 1)
-        work = None if bench.work is None else bench.work / "segmentation"
-        memory = Memory(work, identity("segmentation", as_values(s), bench, train, proof))
-        curve = self._train(segmenter, train, memory, bench)
-        result = union_of(segment(segmenter, test, s.long_side, bench))
+        segmenter, proof = self._segmenter(context, len(train.classes) + 1)
+        work = None if context.work is None else context.work / "segmentation"
+        memory = Memory(work, identity("segmentation", as_values(s), context, train, proof))
+        curve = self._train(segmenter, train, memory, context)
+        result = union_of(segment(segmenter, test, s.long_side, context))
         names = ("background", *test.classes)
         return Scores(
             {"miou": result.mean, "pixel_accuracy": result.pixel_accuracy},
             counts(train, test),
-            common_protocol(bench, train, test, proof, s.batch_norm) | self._protocol(segmenter),
+            common_protocol(context, train, test, proof, s.batch_norm) | self._protocol(segmenter),
             f"{train.name}>{test.name} {f'long {s.long_side}px' if s.long_side else 'whole'}",
             {
                 "curve": {"loss": curve},
@@ -95,9 +95,9 @@ class Segmentation(Evaluation):
             },
         )
 
-    def _segmenter(self, bench: Bench, classes: int) -> tuple[Segmenter, str]:
-        """A segmenter around a copy of the backbone, on the bench's device, with proof of its weights."""
-        s, model = self.settings, bench.model
+    def _segmenter(self, context: EvaluationContext, classes: int) -> tuple[Segmenter, str]:
+        """A segmenter around a copy of the backbone, on the context's device, with proof of its weights."""
+        s, model = self.settings, context.model
         resnet = pretrained_resnet(model, "segmentation")
         with seeded(counter.key(s.seed, "voc/weights"), torch.device("cpu")):
             made = Segmenter(resnet, classes, s.output_stride)
@@ -105,11 +105,11 @@ class Segmentation(Evaluation):
         if s.batch_norm == "frozen":
             freeze_norms(made.pretrained.values())
         side = s.crop, s.crop
-        check_room(made, lambda network, images: network(images, side), s.batch_size, side, bench.device, model.name)
-        return made.to(bench.device), proof
+        check_room(made, lambda network, images: network(images, side), s.batch_size, side, context.device, model.name)
+        return made.to(context.device), proof
 
-    def _train(self, segmenter: Segmenter, train: VocSet, memory: Memory, bench: Bench) -> list[float]:
-        s, model, device = self.settings, bench.model, bench.device
+    def _train(self, segmenter: Segmenter, train: VocSet, memory: Memory, context: EvaluationContext) -> list[float]:
+        s, model, device = self.settings, context.model, context.device
         rules = CropRules(s.crop, s.long_side, (s.scale[0], s.scale[1]), s.contrast, s.hflip)
         training_mode(segmenter, segmenter.pretrained.values(), s.batch_norm)
 
@@ -122,7 +122,7 @@ class Segmentation(Evaluation):
             return pixel_loss(segmenter(images, (s.crop, s.crop)), masks.long())
 
         optimizer = Adam(groups_of(segmenter, s.weight_decay), lr=s.lr)
-        fit = Fit(segmenter, optimizer, self._course, len(train), memory, bench.line, device)
+        fit = Fit(segmenter, optimizer, self._course, len(train), memory, context.line, device)
         return fit.run(load, loss_of)
 
     @property
@@ -161,15 +161,15 @@ def pixel_loss(scores: Tensor, masks: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def segment(segmenter: Segmenter, images: VocSet, long_side: int, bench: Bench) -> Tensor:
+def segment(segmenter: Segmenter, images: VocSet, long_side: int, context: EvaluationContext) -> Tensor:
     """The confusion matrix over all images, each seen whole and compared at its own size."""
     classes = len(images.classes) + 1
     total = torch.zeros(classes, classes, dtype=torch.int64)
-    progress = bench.line.count("segmenting test images")
+    progress = context.line.count("segmenting test images")
     segmenter.eval()
     for number, example in enumerate(images.examples, start=1):
         image = scaled(load_image(example), size_for_long(example.size, long_side))
-        seen = normalized(image, bench.model.mean, bench.model.std)[None].to(bench.device)
+        seen = normalized(image, context.model.mean, context.model.std)[None].to(context.device)
         predicted = segmenter(seen, example.size).argmax(dim=1).cpu().flatten()
         total += confusion(predicted, torch.from_numpy(example.numbers()).long().flatten(), classes)
         progress(number, len(images))

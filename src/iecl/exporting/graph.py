@@ -11,8 +11,8 @@ import torch
 
 from iecl.errors import UserError, lacking
 from iecl.evaluation.model import LoadedModel
-from iecl.runs.proving import IMAGES, described, proof_features, proof_images
-from iecl.runs.weights import digest_of, fingerprint
+from iecl.weights.file import digest_of, fingerprint
+from iecl.weights.proof import IMAGES, described, proof_features, proof_images
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4

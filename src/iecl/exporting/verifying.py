@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.evaluation.model import LoadedModel, load_model
-from iecl.runs.proving import Agreement, agreement, described, proof_features
-from iecl.runs.weights import FORMATS, load_weights
+from iecl.weights.file import FORMATS, load_weights
+from iecl.weights.proof import Agreement, agreement, described, proof_features
 
 RANDOM_SEEDS = (101, 102)
 """Two networks that nobody trained: how far they lie apart is the measure of the distance from them."""

@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.evaluation.foreign import backbone_from_file
+from iecl.evaluation.external_weights import backbone_from_file
 from iecl.evaluation.model import LoadedModel, load_model
 from iecl.exporting.graph import write_onnx
 from iecl.runs.checkpoint import write_checkpoint
 from iecl.runs.directory import sync_folder
-from iecl.runs.forms import FORMS, check_name, choose_form, content_of
-from iecl.runs.proving import IMAGES, described, proof_features
-from iecl.runs.snippet import loading_snippet
-from iecl.runs.weights import fingerprint, load_into, load_weights, plain_tensors, proof, save_weights
+from iecl.weights.file import fingerprint, load_into, load_weights, plain_tensors, proof, save_weights
+from iecl.weights.formats import EXPORT_FORMATS, check_name, choose_format, content_of
+from iecl.weights.proof import IMAGES, described, proof_features
+from iecl.weights.snippet import loading_snippet
 
 
 def export(
@@ -40,7 +40,7 @@ def export(
         run: the run directory, a file that was exported before, or with `backbone` a file from elsewhere.
         out: the file; its ending goes with the form.
         checkpoint: which weights of the run: `final`, `last` or `best`.
-        form: a row of `iecl.runs.forms.FORMS`; empty: what the file's ending and the backbone suggest.
+        form: a row of `iecl.weights.formats.EXPORT_FORMATS`; empty: what the file's ending and the backbone suggest.
         backbone: what a file from elsewhere holds.
         layout: how such a file names its tensors, where that is not clear.
         allow: patterns of its tensors that may be missing, misshapen or unexpected.
@@ -60,7 +60,7 @@ def export(
     if not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent}", where="--out", do="make it, or name another")
     model = load_model(run, checkpoint, backbone=backbone, layout=layout, allow=allow, image_size=image_size)
-    form = choose_form(out, form, model.name)
+    form = choose_format(out, form, model.name)
     trial = out.with_name(f".{out.stem}.unproven{out.suffix}")
     try:
         line = _WRITERS.get(form, _write_table)(model, trial, out, form)
@@ -98,7 +98,7 @@ def _write_safetensors(model: LoadedModel, trial: Path, out: Path, form: str) ->
 def _write_table(model: LoadedModel, trial: Path, out: Path, form: str) -> str:
     """Tensors under the names of another program, as torch writes them; nothing in the file needs code to be read."""
     write_checkpoint(trial, content_of(form, plain_tensors(model.backbone.state_dict())))
-    fresh, line = backbone_from_file(trial, model.name, FORMS[form].layout)
+    fresh, line = backbone_from_file(trial, model.name, EXPORT_FORMATS[form].layout)
     return _proven(model, fresh.eval(), line, str(out))
 
 

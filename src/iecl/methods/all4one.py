@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.feature_redundancy import feature_redundancy
 from iecl.losses.info_nce import info_nce
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
-from iecl.parts.nearest_rows import nearest_rows
+from iecl.parts.neighbors import nearest_rows
 from iecl.parts.queue import Queue
 from iecl.parts.sequence_summary import SequenceSummary
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class All4One(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Neighbors of one view's key against the other view's prediction, three times over."""
-        anchor, query = views.full[:2]
+        anchor, query = views.global_crops[:2]
         h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
         k_anchor, k_query = (normalize(self.momentum(x), dim=1) for x in (anchor, query))

@@ -9,13 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.cross_correlation import barlow_twins
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step
 from iecl.parts.mlp import mlp
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class BarlowTwins(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Correlate the views over the images of all processes."""
-        h_anchor, h_query = (self.backbone(view) for view in views.full[:2])
+        h_anchor, h_query = (self.backbone(view) for view in views.global_crops[:2])
         z_anchor, z_query = self.projector(h_anchor), self.projector(h_query)
         # Gathered with gradient before the statistics: summing C over processes instead would lose gradient.
         own, others = barlow_twins(parallel.gather(z_anchor), parallel.gather(z_query))

@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.prediction import unit_distance
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class BYOL(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Each view predicts the copy's projection of the other one; the sum of both, not their mean."""
-        anchor, query = views.full[:2]
+        anchor, query = views.global_crops[:2]
         h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
         p_anchor, p_query = self.predictor(z_anchor), self.predictor(z_query)

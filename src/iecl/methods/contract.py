@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl.schedule import Clock
-from iecl.views.making import Views
-from iecl.views.policies import ViewPlan
+from iecl.views.pipeline import Views
+from iecl.views.policies import ViewSpec
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Method(nn.Module, ABC):
     """The contract. A method's only base is this class, and no method is a base of another."""
 
     Settings: ClassVar[type[MethodSettings]]
-    views: ViewPlan = ViewPlan()
+    views: ViewSpec = ViewSpec()
     min_batch: int = 2
     """Fewest images per process with which the loss means anything."""
     needs_facts: ClassVar[bool] = False

@@ -9,15 +9,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import counter
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.pseudo_labels import NO_LABEL, pseudo_label_loss
 from iecl.methods.contract import DataFacts, Method, MethodSettings, Step, Survey
-from iecl.parts.evaluating import evaluating
+from iecl.parts.eval_mode import evaluating
 from iecl.parts.kmeans import affordable, kmeans
 from iecl.parts.pca import whitened
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 HEAD_DEVIATION = 0.01  # the authors' code: a new head starts with nearly flat guesses
 
@@ -55,7 +55,7 @@ class DeepCluster(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Cross-entropy of both views to the label of their image, clusters weighing the same whatever their size."""
-        anchor, query = (self.backbone(x) for x in views.full[:2])
+        anchor, query = (self.backbone(x) for x in views.global_crops[:2])
         h = torch.cat([anchor, query])
         labels = self.assigned[views.index].repeat(2)
         loss = pseudo_label_loss(self.head(h), labels, self.shares[labels.clamp_min(0)])

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.self_distillation import self_distillation
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
@@ -17,8 +17,8 @@ from iecl.parts.multi_crop import encode_views
 from iecl.parts.prototypes import Directions
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
-from iecl.views.making import Views
-from iecl.views.policies import ViewPlan
+from iecl.views.pipeline import Views
+from iecl.views.policies import ViewSpec
 
 LEAST_CROP = 0.05
 HEAD_DEVIATION = 0.02  # of a head's first weights, in the authors' code
@@ -79,7 +79,9 @@ class DINO(Method):
         self.register_buffer("center", torch.zeros(settings.num_prototypes))
         if settings.local_crops:
             split = settings.crop_split
-            self.views = ViewPlan(small=settings.local_crops, full_crop=(split, 1.0), small_crop=(LEAST_CROP, split))
+            self.views = ViewSpec(
+                local_crops=settings.local_crops, global_scale=(split, 1.0), local_scale=(LEAST_CROP, split)
+            )
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Cross-entropy of every student view to the teacher's other full views; then the center moves."""
@@ -87,7 +89,7 @@ class DINO(Method):
         h = encode_views(self.backbone, views)
         z = self.projector(h)
         students = self.last(z).unflatten(0, (-1, n))
-        teachers = self.teacher(torch.cat(views.full))
+        teachers = self.teacher(torch.cat(views.global_crops))
         loss = self_distillation(
             students,
             teachers.unflatten(0, (-1, n)),

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import counter, parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.errors import UserError
 from iecl.losses.smoothed_info_nce import SPREADS, neighbor_shares, smoothed_info_nce
 from iecl.methods.contract import Method, MethodSettings, Step
@@ -18,7 +18,7 @@ from iecl.parts.queue import Queue
 from iecl.parts.split_norm import in_random_order, share_statistics, split_norms
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class LightMoCo(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """The smoothed contrast of the anchor with the query's key, and the other way round when symmetric."""
-        anchor, query = views.full[:2]
+        anchor, query = views.global_crops[:2]
         h_anchor = self.backbone(anchor)
         z_anchor, k_query = self.projector(h_anchor), self._keys(query, clock, view=1)
         loss = self._contrast(z_anchor, k_query, clock)

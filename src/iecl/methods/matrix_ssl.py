@@ -8,14 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.matrix_cross_entropy import matrix_alignment, matrix_uniformity
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class MatrixSSL(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Both orders of the views, over the images of all processes."""
-        anchor, query = views.full[:2]
+        anchor, query = views.global_crops[:2]
         h_anchor, h_query = self.backbone(anchor), self.backbone(query)
         z_anchor, z_query = self.projector(h_anchor), self.projector(h_query)
         predicted = [parallel.gather(self.predictor(z)) for z in (z_anchor, z_query)]

@@ -8,13 +8,13 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.minimum_entropy import minimum_entropy, nearest_one_hot, standardized
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class MinEnt(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Mean over heads of the cross-entropy to the other view's nearest one-hot vector."""
-        anchor, query = (self.backbone(x) for x in views.full[:2])
+        anchor, query = (self.backbone(x) for x in views.global_crops[:2])
         outputs = [(head(anchor), head(query)) for head in self.heads]
         losses = [minimum_entropy(g, q, _targets(g), _targets(q)) for g, q in outputs]
         z_anchor, z_query = (standardized(g) for g in outputs[0])  # as they are, a common offset hides the rest

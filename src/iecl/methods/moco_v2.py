@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import counter, parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.info_nce import info_nce, info_nce_queue
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
@@ -17,7 +17,7 @@ from iecl.parts.queue import Queue
 from iecl.parts.split_norm import in_random_order, share_statistics, split_norms
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class MoCoV2(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """`ctr(q_anchor, k_query)`, and the other way round when symmetric."""
-        anchor, query = views.full[:2]
+        anchor, query = views.global_crops[:2]
         h_anchor = self.backbone(anchor)
         z_anchor = self.projector(h_anchor)
         k_query = self._keys(query, clock, view=1)

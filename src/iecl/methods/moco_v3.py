@@ -8,14 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.scaled_info_nce import scaled_info_nce
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class MoCoV3(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """`ctr(q_anchor, k_query) + ctr(q_query, k_anchor)`: the sum, and each times 2t."""
-        anchor, query = views.full[:2]
+        anchor, query = views.global_crops[:2]
         h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
         loss = self._contrast(z_anchor, query) + self._contrast(z_query, anchor)

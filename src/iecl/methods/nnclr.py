@@ -8,15 +8,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.info_nce import info_nce
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
-from iecl.parts.nearest_rows import nearest_rows
+from iecl.parts.neighbors import nearest_rows
 from iecl.parts.queue import Queue
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class NNCLR(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Find the prediction of the other view by the neighbor of this one; the mean of both directions."""
-        h = [self.backbone(x) for x in views.full[:2]]  # one view at a time: batch norm sees one view
+        h = [self.backbone(x) for x in views.global_crops[:2]]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
         p_anchor, p_query = self.predictor(z_anchor), self.predictor(z_query)
         past = self.queue.read()  # before the batch enters, or each image would be its own neighbor

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.schedule import Clock
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Random(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Forward passes in training mode, which move the running statistics and nothing else."""
-        h_anchor, h_query = (self.backbone(view) for view in views.full[:2])
+        h_anchor, h_query = (self.backbone(view) for view in views.global_crops[:2])
         loss = self.idle.square().sum()
         return Step({"idle": loss}, torch.cat([h_anchor, h_query]), {"anchor": h_anchor, "query": h_query})
 

@@ -12,13 +12,13 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.minimum_entropy import minimum_entropy, nearest_one_hot
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.prototypes import Directions
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class S3OC(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Mean over layers of the cross-entropy to the cluster of the other view."""
-        anchor, query = (self.backbone(x) for x in views.full[:2])
+        anchor, query = (self.backbone(x) for x in views.global_crops[:2])
         similar = list(zip(self._cascade(anchor), self._cascade(query), strict=True))
         losses = [minimum_entropy(a, q, _assign(a), _assign(q), self.settings.temperature) for a, q in similar]
         z_anchor, z_query = similar[0]

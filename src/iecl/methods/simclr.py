@@ -8,13 +8,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.nt_xent import nt_xent
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,9 @@ class SimCLR(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """NT-Xent of the projections of both views, over all processes."""
-        h = self.backbone(torch.cat(views.full[:2]))  # one pass: batch norm sees both views, as in the authors' code
+        h = self.backbone(
+            torch.cat(views.global_crops[:2])
+        )  # one pass: batch norm sees both views, as in the authors' code
         z_anchor, z_query = self.projector(h).chunk(2)
         # Each view gathered by itself, with gradient: row i is the same image in both, on every process.
         loss = nt_xent(parallel.gather(z_anchor), parallel.gather(z_query), self.settings.temperature)

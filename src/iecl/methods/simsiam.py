@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.prediction import negative_cosine
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step
 from iecl.parts.mlp import mlp
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class SimSiam(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Mean of both directions; the loss holds its targets still."""
-        h = [self.backbone(x) for x in views.full[:2]]  # one view at a time: batch norm sees one view
+        h = [self.backbone(x) for x in views.global_crops[:2]]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
         p_anchor, p_query = self.predictor(z_anchor), self.predictor(z_query)
         loss = (negative_cosine(p_anchor, z_query) + negative_cosine(p_query, z_anchor)) / 2

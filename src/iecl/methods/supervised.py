@@ -8,12 +8,12 @@ import torch.nn.functional as F  # noqa: N812, the name all torch code uses
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.errors import UserError
 from iecl.methods.contract import DataFacts, Method, MethodSettings, Step
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Supervised(Method):
                 where="--method supervised",
                 do="put every image into the folder of its class",
             )
-        h = [self.backbone(view) for view in views.full[:2]]
+        h = [self.backbone(view) for view in views.global_crops[:2]]
         logits = [self.classifier(features) for features in h]
         smoothing = self.settings.label_smoothing
         losses = [F.cross_entropy(some.float(), views.labels, label_smoothing=smoothing) for some in logits]

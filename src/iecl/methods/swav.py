@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.swapped_prediction import sinkhorn, swapped_prediction
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
@@ -17,8 +17,8 @@ from iecl.parts.prototypes import Prototypes
 from iecl.parts.queue import Queue
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
-from iecl.views.policies import ViewPlan
+from iecl.views.pipeline import Views
+from iecl.views.policies import ViewSpec
 
 FULL_CROP = (0.14, 1.0)  # with small views: these cover less than the full ones
 
@@ -59,7 +59,9 @@ class SwAV(Method):
         self.queues = nn.ModuleList(
             Queue(settings.queue_size, settings.out_dim) for _ in range(2 if settings.queue_size else 0)
         )
-        self.views = ViewPlan(small=settings.local_crops, full_crop=FULL_CROP if settings.local_crops else None)
+        self.views = ViewSpec(
+            local_crops=settings.local_crops, global_scale=FULL_CROP if settings.local_crops else None
+        )
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Cross-entropy of each view's prediction to the code of every other full view."""

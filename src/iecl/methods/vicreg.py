@@ -9,13 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.variance_covariance import covariance_penalty, variance_hinge
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class VICReg(Method):
     def step(self, views: Views, clock: Clock) -> Step:
         """The distance on each process, the statistics over all of them."""
         settings = self.settings
-        h_anchor, h_query = (self.backbone(view) for view in views.full[:2])
+        h_anchor, h_query = (self.backbone(view) for view in views.global_crops[:2])
         z_anchor, z_query = self.projector(h_anchor), self.projector(h_query)
         everyone = [parallel.gather(z_anchor), parallel.gather(z_query)]
         losses = {

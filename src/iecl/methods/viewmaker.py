@@ -9,15 +9,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import counter, parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.losses.view_contrast import view_contrast
 from iecl.methods.contract import DataFacts, Method, MethodSettings, ParamGroup, Step
+from iecl.parts.gradient_reversal import reverse_gradient
 from iecl.parts.mlp import mlp
-from iecl.parts.reverse_gradient import reverse_gradient
 from iecl.parts.view_maker import ViewMaker
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +62,14 @@ class Viewmaker(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Remake both views, and contrast them over all processes."""
-        made = [self._remake(view, views, clock, number) for number, view in enumerate(views.full[:2])]
+        made = [self._remake(view, views, clock, number) for number, view in enumerate(views.global_crops[:2])]
         h_anchor, h_query = (self.backbone(view) for view in made)
         z_anchor, z_query = self.projector(h_anchor), self.projector(h_query)
         loss = view_contrast(parallel.gather(z_anchor), parallel.gather(z_query), self.settings.temperature)
-        moved = [(after.detach() - before.detach()) * self.std for after, before in zip(made, views.full, strict=False)]
+        moved = [
+            (after.detach() - before.detach()) * self.std
+            for after, before in zip(made, views.global_crops, strict=False)
+        ]
         return Step(
             {"contrast": loss},
             torch.cat([h_anchor, h_query]),

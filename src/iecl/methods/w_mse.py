@@ -8,15 +8,15 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from iecl import counter, parallel
-from iecl.backbones.making import width_of
+from iecl.backbones.factory import width_of
 from iecl.errors import UserError
 from iecl.losses.whitening import whitened_mse
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.schedule import Clock
 from iecl.settings import setting
-from iecl.views.making import Views
-from iecl.views.policies import ViewPlan
+from iecl.views.pipeline import Views
+from iecl.views.policies import ViewSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,13 @@ class WMSE(Method):
         super().__init__()
         self.backbone, self.settings = backbone, settings
         self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim)
-        self.views = ViewPlan(full=settings.num_views)
+        self.views = ViewSpec(global_crops=settings.num_views)
         self.least = settings.whitening_size or 2 * settings.out_dim
         self.min_batch = max(2, -(-self.least // parallel.world()))  # groups are made over all processes
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Whiten random groups of all processes' images, the same groups in every view."""
-        h = [self.backbone(view) for view in views.full]
+        h = [self.backbone(view) for view in views.global_crops]
         z = [self.projector(features) for features in h]
         everyone, positions = [parallel.gather(rows) for rows in z], parallel.gather(views.positions)
         losses = []

@@ -11,8 +11,8 @@ from iecl.errors import UserError
 from iecl.estimators.precision import full_precision
 from iecl.meters.entropy_gain import EntropyGain, entropy_gain
 from iecl.objective.settings import ObjectiveSettings
-from iecl.saib.block import SAIB
 from iecl.saib.certified import CertifiedSAIB
+from iecl.saib.printed import SAIB
 from iecl.schedule import Clock
 
 STEPS = 8

@@ -21,12 +21,12 @@ from iecl.losses.orthogonality import orthogonality, restricted_isometry, sigma_
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step, Survey
 from iecl.objective.expansion import block_gain, check_expansion, expansion, images_to_read, mean_of, readings_between
 from iecl.objective.settings import ObjectiveSettings
-from iecl.parts.reverse_gradient import reverse_gradient
+from iecl.parts.gradient_reversal import reverse_gradient
 from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalize_convolutions
-from iecl.saib.block import SAIB
 from iecl.saib.certified import CertifiedSAIB
+from iecl.saib.printed import SAIB
 from iecl.schedule import Clock
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 GROWS_WITH_WIDTH = frozenset({"coding-rate", "gaussian-logdet", "knn"})
 """Entropies that are sums over dimensions: divided by the root of the width, so that one weight serves every width."""
@@ -99,9 +99,9 @@ class IECL(Method):
         """The host's losses on the shaped views, and ours."""
         self._last = (views, clock) if self.saib is not None else None
         with parametrize.cached():  # a normalized kernel is made once and serves every forward pass of the step
-            shaped = [self._shape(x, views, clock, number) for number, x in enumerate(views.full[:2])]
+            shaped = [self._shape(x, views, clock, number) for number, x in enumerate(views.global_crops[:2])]
             seen = [x.detach() if self.settings.saib_gradient == "entropy" else x for x in shaped]
-            inner = self.host.step(views.with_full(*seen, *views.full[2:]), clock)
+            inner = self.host.step(views.with_global_crops(*seen, *views.global_crops[2:]), clock)
             made = replace(inner, **self.terms(inner, shaped, seen))
         return self._with_expansion(made, views, clock) if self.settings.expansion != "none" else made
 
@@ -139,7 +139,7 @@ class IECL(Method):
 
         Every process then has the value and the gradient of one with the whole batch. None: all images of this process.
         """
-        images, positions = views.full[number], views.positions
+        images, positions = views.global_crops[number], views.positions
         if most is not None:
             images, positions = (parallel.gather(rows[:most])[:most] for rows in (images, positions))
         return images, self._stream(positions, clock, number)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from iecl.views.making import Views
+from iecl.views.pipeline import Views
 
 
 def encode_views(backbone: nn.Module, views: Views) -> Float[Tensor, "rows width"]:
@@ -12,5 +12,5 @@ def encode_views(backbone: nn.Module, views: Views) -> Float[Tensor, "rows width
 
     One pass for each size, as in the code of SwAV and DINO: batch norm sees the views of a size together.
     """
-    sizes = [torch.cat(some) for some in (views.full, views.small) if some]
+    sizes = [torch.cat(some) for some in (views.global_crops, views.local_crops) if some]
     return torch.cat([backbone(x) for x in sizes])

@@ -11,7 +11,7 @@
 - `evaluations/`: one file for each evaluation
 - `history.jsonl`: when it was started, resumed or extended, and what from
 - `start.safetensors`: the weights that a run began with, if it was told to begin with some
-- `plan.json`: what `iecl plan` predicted, if it was asked
+- `forecast.json`: what `iecl forecast` predicted, if it was asked
 - `.lock`: who writes here, see `iecl.runs.claim`
 - `failed-1`: what a run that should have overwritten this one wrote before it failed
 """
@@ -48,7 +48,8 @@ class RunDirectory:
         self.evaluations = self.path / "evaluations"
         self.history = self.path / "history.jsonl"
         self.start = self.path / "start.safetensors"
-        self.plan = self.path / "plan.json"
+        former = self.path / "plan.json"
+        self.forecast = former if former.exists() else self.path / "forecast.json"
         self.lock = self.path / ".lock"
         self.overwritten = self.path / ".overwritten"
         self.moving = self.path / ".moving"
@@ -108,7 +109,7 @@ class RunDirectory:
     def files(self) -> list[Path]:
         """Everything here that a run wrote, and nothing else; what was predicted of a run belongs to it."""
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
-        files += [self.history, self.start, *([self.plan] if self.holds_run else [])]
+        files += [self.history, self.start, *([self.forecast] if self.holds_run else [])]
         files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
         files += [*self.path.glob("tensorboard/events.out.tfevents.*")]
         return [file for file in files if file.exists()]
@@ -121,7 +122,7 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove a run that could not begin, with its folder if nothing else is in it; a forecast stays."""
         for file in self.files():
-            if file != self.plan:
+            if file != self.forecast:
                 file.unlink(missing_ok=True)
         self.remove_folders()
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from iecl.reading import check, number, parse_json, read_json, read_lines
+from iecl.files import check, number, parse_json, read_json, read_lines
 
 SUMMARY: dict[str, Any] = {
     "finished": bool,
@@ -20,6 +20,8 @@ def read_summary(path: Path) -> dict[str, Any]:
     """What summary.json says; empty where there is none yet."""
     found = read_json(path)
     check(found, str(path), known=SUMMARY)
+    if "plan" in found:  # its first name
+        found["forecast"] = found.pop("plan")
     if "last" in found:
         found["last"] = {name: number(value) for name, value in found["last"].items()}
     return found

@@ -21,18 +21,17 @@ from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
 from iecl.runs.checkpoint import BROKEN, FORMAT, NAMES, newest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.runs.weights import load_weights
 from iecl.schedule import Clock, warm_cosine
-from iecl.training.building import batch_per_process, build_method
-from iecl.training.fitting import check_checkpoint
-from iecl.training.fixed_sample import FixedSample
+from iecl.training.checkpoint_check import check_checkpoint
+from iecl.training.config import RunConfig
+from iecl.training.factory import batch_per_process, build_method
+from iecl.training.online_eval import FixedSample
 from iecl.training.optimizers import forget, make_optimizer, recall
-from iecl.training.plan import Plan
-from iecl.training.recording import Recorder, SkippedFiles
+from iecl.training.recorder import Recorder, SkippedFiles
 from iecl.training.signals import StopFlag
-from iecl.training.surveying import survey_source
-from iecl.views.making import Views, make_views
-from iecl.views.policies import POLICIES
+from iecl.training.survey import survey_source
+from iecl.views.pipeline import Views, make_views
+from iecl.weights.file import load_weights
 
 log = logging.getLogger("iecl.training")
 
@@ -60,48 +59,48 @@ class Loop:
     """Everything that lives as long as a run does in one process."""
 
     def __init__(
-        self, fabric: Fabric, plan: Plan, run: RunDirectory, line: ProgressLine, source: Source | None = None
+        self, fabric: Fabric, config: RunConfig, run: RunDirectory, line: ProgressLine, source: Source | None = None
     ) -> None:
         """Open the data and build the method; `source` are images that are open already."""
-        self.fabric, self.plan, self.run, training = fabric, plan, run, plan.training
+        self.fabric, self.config, self.run, training = fabric, config, run, config.training
         self.skipped = SkippedFiles(run)
         if source is None:
             shown = line.count("reading images")
             listed = str(run.skipped)
-            source = open_source(plan.data, "pretrain", self.skipped.add, shown, is_shared=True, listed=listed)
+            source = open_source(config.data, "pretrain", self.skipped.add, shown, is_shared=True, listed=listed)
         self.source = source
-        self.skipped.watch(source, plan.data.max_unreadable)
+        self.skipped.watch(source, config.data.max_unreadable)
         self.loader = Loader(
             self.source,
-            batch=batch_per_process(plan, fabric.world_size),
+            batch=batch_per_process(config, fabric.world_size),
             seed=training.seed,
             rank=fabric.global_rank,
             world=fabric.world_size,
-            workers=plan.data.num_workers,
+            workers=config.data.num_workers,
             on_bad=self.skipped.add,
         )
         self.steps_per_epoch = self._count_steps()
         self.steps = self.steps_per_epoch * training.epochs
-        self.peak = plan.optimizer.peak(training.batch_size * training.grad_accumulation)
+        self.peak = config.optimizer.peak(training.batch_size * training.grad_accumulation)
         facts = {"samples": len(self.source), "classes": len(self.source.classes)}
         start = load_weights(run.start)[0] if run.start.exists() else None
-        self.method = build_method(plan, fabric.world_size, **facts, start=start)
-        optimizer = make_optimizer(self.method.param_groups(), plan.optimizer, self.peak)
+        self.method = build_method(config, fabric.world_size, **facts, start=start)
+        optimizer = make_optimizer(self.method.param_groups(), config.optimizer, self.peak)
         self.layout = torch.channels_last if training.channels_last else torch.contiguous_format
         trainee = Trainee(self.method).to(memory_format=self.layout)
         self.trainee, self.optimizer = fabric.setup(trainee, optimizer)
-        self.recorder = Recorder(fabric, self.run, plan, line, self.method)
-        self.sample = FixedSample(self.source, plan, fabric.device)
+        self.recorder = Recorder(fabric, self.run, config, line, self.method)
+        self.sample = FixedSample(self.source, config, fabric.device)
         self.step, self.best = 0, float("-inf")
         self.first = 0
         """The step that this process began with: more than 0 in a run that goes on."""
 
     def _count_steps(self) -> int:
-        steps = self.loader.steps // self.plan.training.grad_accumulation
+        steps = self.loader.steps // self.config.training.grad_accumulation
         if steps == 0:
             raise UserError(
                 f"{len(self.source)} images do not fill one optimizer step of "
-                f"{self.plan.training.grad_accumulation} × {self.plan.training.batch_size}",
+                f"{self.config.training.grad_accumulation} × {self.config.training.batch_size}",
                 where="training.grad_accumulation",
                 do="lower it, or training.batch_size",
             )
@@ -109,7 +108,7 @@ class Loop:
 
     def clock(self, step: int) -> Clock:
         """The time after `step` optimizer steps."""
-        training = self.plan.training
+        training = self.config.training
         epoch = min(step // self.steps_per_epoch, training.epochs - 1)
         return Clock(training.seed, step, self.steps, epoch, training.epochs)
 
@@ -118,7 +117,7 @@ class Loop:
         self.restore()
         log.info("%s", self.describe())
         self.recorder.line.begin()
-        if self.step == 0 and self.sample.is_possible and self.plan.training.online_eval_epochs:
+        if self.step == 0 and self.sample.is_possible and self.config.training.online_eval_epochs:
             self._record_look(self.sample.look_at_untrained(self.method.encoder()), epoch=0)
         stop.is_polled = True
         while self.step < self.steps:
@@ -127,24 +126,24 @@ class Loop:
 
     def describe(self) -> str:
         """First line of a run: what is trained on what."""
-        plan, count = self.plan, sum(p.numel() for p in self.method.encoder().parameters())
+        config, count = self.config, sum(p.numel() for p in self.method.encoder().parameters())
         start = f", from step {self.step}" if self.step else ""
         return (
-            f"{plan.method_name} trains {plan.backbone.name} ({count / 1e6:.1f} M weights) on "
-            f"{counted(len(self.source), 'image')} of {plan.data.image_size} px: "
-            f"{counted(plan.training.epochs, 'epoch')} of {counted(self.steps_per_epoch, 'step')}{start}"
+            f"{config.method_name} trains {config.backbone.name} ({count / 1e6:.1f} M weights) on "
+            f"{counted(len(self.source), 'image')} of {config.data.image_size} px: "
+            f"{counted(config.training.epochs, 'epoch')} of {counted(self.steps_per_epoch, 'step')}{start}"
         )
 
     def begin_epoch(self) -> Generator[Batch, None, None]:
         """What comes before an epoch's first step, and the batches of the epoch that are left."""
         epoch, done = divmod(self.step, self.steps_per_epoch)
         if done == 0:
-            survey = partial(survey_source, self.source, self.plan, self.fabric.device)
+            survey = partial(survey_source, self.source, self.config, self.fabric.device)
             forget(self.optimizer, self.method.before_epoch(survey, self.clock(self.step)))
-        return self.loader.epoch(epoch, done * self.plan.training.grad_accumulation)
+        return self.loader.epoch(epoch, done * self.config.training.grad_accumulation)
 
     def _epoch(self, epoch: int, stop: StopFlag) -> None:
-        training = self.plan.training
+        training = self.config.training
         batches = self.begin_epoch()
         while self.step < (epoch + 1) * self.steps_per_epoch:
             self.optimize(batches)
@@ -161,8 +160,8 @@ class Loop:
 
     def optimize(self, batches: Iterator[Batch]) -> None:
         """One optimizer step over `accumulate` batches, and what follows it."""
-        training, clock = self.plan.training, self.clock(self.step)
-        optimizer = self.plan.optimizer
+        training, clock = self.config.training, self.clock(self.step)
+        optimizer = self.config.optimizer
         share = warm_cosine(clock, optimizer.warmup_steps(self.steps_per_epoch, self.steps), optimizer.min_lr_ratio)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["is_constant"] else share)
@@ -179,8 +178,8 @@ class Loop:
         if self.step == 0:
             self._check_gradients()
         self.method.after_backward(clock)
-        if self.plan.optimizer.grad_clip:
-            self.fabric.clip_gradients(self.trainee, self.optimizer, max_norm=self.plan.optimizer.grad_clip)
+        if self.config.optimizer.grad_clip:
+            self.fabric.clip_gradients(self.trainee, self.optimizer, max_norm=self.config.optimizer.grad_clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
@@ -188,23 +187,23 @@ class Loop:
         self.recorder.after_step(replace(clock, step=self.step), made, self.peak * share)
 
     def _backward(self, batch: Batch, clock: Clock, is_last: bool) -> Step:
-        plan = self.plan
+        config = self.config
         views = make_views(
             batch.to(self.fabric.device),
-            POLICIES[plan.augmentation.policy],
+            config.augmentation.policies(),
             self.method.views,
-            size=plan.data.image_size,
-            mean=plan.data.mean,
-            std=plan.data.std,
+            size=config.data.image_size,
+            mean=config.data.mean,
+            std=config.data.std,
             seed=clock.seed,
             epoch=clock.epoch,
             layout=self.layout,
         )
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
-            seen = (views.full, views.positions, views.labels, views.index, views.small)
+            seen = (views.global_crops, views.positions, views.labels, views.index, views.local_crops)
             made = Step(*self.trainee(seen, astuple(clock)))
             total = torch.stack([value.float() for value in made.losses.values()]).sum()
-            self.fabric.backward(total / plan.training.grad_accumulation)
+            self.fabric.backward(total / config.training.grad_accumulation)
         return made
 
     def _check_gradients(self) -> None:
@@ -214,7 +213,7 @@ class Loop:
         if lost:
             raise TrainingError(
                 f"no loss reaches {len(lost)} trainable weights, first {lost[0]}",
-                where="objective.saib_gradient" if "saib" in lost[0] else self.plan.method_name,
+                where="objective.saib_gradient" if "saib" in lost[0] else self.config.method_name,
                 do="give the block a term that moves it (objective.entropy, method.symmetric=true), or freeze it with "
                 "objective.saib_gradient=frozen",
             )
@@ -229,7 +228,7 @@ class Loop:
 
     def _score(self, epoch: int) -> float:
         """What `best` means: online kNN where there are labels, else the mean loss, the best judge that was found."""
-        training, found = self.plan.training, dict[str, float]()
+        training, found = self.config.training, dict[str, float]()
         looks = self.sample.is_possible and training.online_eval_epochs > 0
         if looks and ((epoch + 1) % training.online_eval_epochs == 0 or epoch + 1 == training.epochs):
             found = self.sample.look(self.method.encoder())

@@ -65,7 +65,7 @@ def hue(images: Images, turn: Factors) -> Images:
 
 
 OPERATIONS: tuple[Callable[[Images, Factors], Images], ...] = (brightness, contrast, saturation, hue)
-"""In the numbering of `Draws.order`."""
+"""In the numbering of `ViewParams.order`."""
 
 
 def jitter_(

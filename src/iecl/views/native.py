@@ -9,7 +9,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from iecl.compiled import Loops, loops, share_out
-from iecl.views.draw import Draws
+from iecl.views.params import ViewParams
 
 
 def kernel() -> Loops | None:
@@ -20,7 +20,7 @@ def kernel() -> Loops | None:
 def apply_natively(
     make: Loops,
     images: UInt8[Tensor, "n 3 height width"],
-    draws: Draws,
+    draws: ViewParams,
     size: int,
     mean: Sequence[float],
     std: Sequence[float],

@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck, ResNet
 
-from iecl.backbones.making import make_backbone
+from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.evaluation.model import LoadedModel
-from iecl.runs.weights import load_into, proof
+from iecl.weights.file import load_into, proof
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 STEM = ("conv1", "bn1", "relu", "maxpool")

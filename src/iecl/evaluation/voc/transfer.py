@@ -6,27 +6,27 @@ from typing import Any
 
 from iecl.data.voc import Progress, VocSet
 from iecl.errors import UserError
-from iecl.evaluation.bench import Bench
+from iecl.evaluation.context import EvaluationContext
 
 BATCH_NORMS = ("train", "frozen")
 _log = logging.getLogger(__name__)
 _Opener = Callable[[str, str, Progress | None], VocSet]
 
 
-def open_both(bench: Bench, opener: _Opener, train: str, test: str) -> tuple[VocSet, VocSet]:
+def open_both(context: EvaluationContext, opener: _Opener, train: str, test: str) -> tuple[VocSet, VocSet]:
     """The images to train on and those to measure with.
 
     Raises:
         UserError: no folder was named, or something in it is not right.
     """
-    if bench.given is None:
+    if context.given is None:
         raise UserError(
             "no images with boxes or masks were named",
             where="--data",
             do="give a VOCdevkit folder, as --data VOCdevkit",
         )
     both = tuple(
-        opener(bench.given, lists, bench.line.count(f"reading {what} images"))
+        opener(context.given, lists, context.line.count(f"reading {what} images"))
         for what, lists in (("train", train), ("test", test))
     )
     if both[0].classes != both[1].classes:
@@ -47,9 +47,11 @@ def counts(train: VocSet, test: VocSet) -> dict[str, int]:
     return {"n_train": len(train), "n_test": len(test), "classes": len(train.classes)}
 
 
-def common_protocol(bench: Bench, train: VocSet, test: VocSet, proof: str, batch_norm: str) -> dict[str, Any]:
+def common_protocol(
+    context: EvaluationContext, train: VocSet, test: VocSet, proof: str, batch_norm: str
+) -> dict[str, Any]:
     """What moves the numbers of both evaluations."""
-    model = bench.model
+    model = context.model
     norms = {
         "train": "statistics of the batch, scales and shifts trained; running statistics at test, not recomputed",
         "frozen": "running statistics, scales and shifts of the pretraining, all fixed",
@@ -72,8 +74,10 @@ def common_protocol(bench: Bench, train: VocSet, test: VocSet, proof: str, batch
     }
 
 
-def identity(evaluation: str, values: dict[str, Any], bench: Bench, train: VocSet, proof: str) -> dict[str, Any]:
+def identity(
+    evaluation: str, values: dict[str, Any], context: EvaluationContext, train: VocSet, proof: str
+) -> dict[str, Any]:
     """What must be equal for a training to go on from where another stopped; threads do not matter."""
     kept = {name: value for name, value in values.items() if name not in ("num_workers", "test")}
-    scale = {"mean": list(bench.model.mean), "std": list(bench.model.std)}
+    scale = {"mean": list(context.model.mean), "std": list(context.model.std)}
     return {"evaluation": evaluation, "settings": kept, "weights": proof, "data": train.fingerprint, **scale}

@@ -1,0 +1,79 @@
+"""Backbones that no run of ours made: files of torchvision or timm weights, and one that was never trained."""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from iecl.backbones.factory import make_backbone
+from iecl.errors import UserError
+from iecl.files import open_plain
+from iecl.runs.checkpoint import check_archive
+from iecl.weights.file import few, fingerprint, load_into, load_weights, proof
+from iecl.weights.layouts import read_layout
+
+RANDOM = "random"
+"""The name of a backbone that was never trained."""
+SMALL_SIZE, LARGE_SIZE = 32, 224
+"""Side of a view for a backbone with the small-image stem, and for any other."""
+
+
+def usual_size(backbone: str) -> int:
+    """The side of a view that a backbone is meant for."""
+    return SMALL_SIZE if backbone.endswith(("-small", "-w16", "-w32")) else LARGE_SIZE
+
+
+def random_backbone(backbone: str, seed: int = 0) -> tuple[nn.Module, str]:
+    """A freshly initialized backbone, and a line in the place of a proof."""
+    module = make_backbone(backbone, seed)
+    return module, f"random weights of seed {seed}, nothing was loaded, fingerprint {fingerprint(module.state_dict())}"
+
+
+def backbone_from_file(path: Path, backbone: str, layout: str = "", allow: Sequence[str] = ()) -> tuple[nn.Module, str]:
+    """A backbone with the weights of a file, and the proof that all of them arrived, or which did not.
+
+    Args:
+        path: a .safetensors file, or one of torch.save.
+        backbone: what it holds.
+        layout: how its tensors are named, a row of `iecl.weights.layouts.LAYOUTS`; empty: the only one that fits.
+
+        allow: patterns of tensors that may be missing, misshapen or unexpected.
+
+    Raises:
+        UserError: the file cannot be read safely, or its layout is not known or not clear.
+    """
+    module = make_backbone(backbone)
+    found = read_layout(read_content(path), module.state_dict(), str(path), layout, allow)
+    load_into(module, found.tensors, str(path))
+    words = [proof(module, found.tensors, len(found.missing), len(found.unexpected)), f"layout {found.layout}"]
+    if found.exceptions:
+        words.append(f"allowed: {few(found.exceptions)}")
+    if found.left_out:
+        words.append(f"{len(found.left_out)} tensors of heads and other parts left out")
+    if found.made_up:
+        words.append(f"{len(found.made_up)} counters of batches that it lacks set to 0")
+    return module, ", ".join(words)
+
+
+def read_content(path: Path) -> Mapping[str, Any]:
+    """What a .safetensors file or a file of torch.save holds, without running any code."""
+    with open_plain(path) as file:
+        start = file.read(2)
+    if start not in (b"PK", b"\x80\x02"):
+        return load_weights(path)[0]
+    if start == b"PK":
+        check_archive(path)
+    try:
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as problem:
+        raise UserError(
+            f"{path} cannot be opened safely: {str(problem).splitlines()[0]}",
+            where=str(path),
+            do="where you trust it, load it with torch and write its state_dict with safetensors.torch.save_file",
+        ) from problem
+    if not isinstance(found, Mapping):
+        raise UserError(f"{path} holds no table of tensors but a {type(found).__name__}", where=str(path))
+    return found

@@ -1,0 +1,142 @@
+"""The ways a run begins: afresh, from weights, where it was stopped, or for longer than it was planned.
+
+Each resolves a configuration, claims the run directory, puts into it what the run begins with, and trains.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from iecl.data.resolve import folder_of, resolve_data
+from iecl.errors import UserError
+from iecl.launch import rank_at_start
+from iecl.runs.claim import Claim, claim
+from iecl.runs.directory import RunDirectory
+from iecl.settings import merge, parse_assignment
+from iecl.training.config import RunConfig, make_config, with_data, with_launch, without_effect
+from iecl.training.resume import settings_to_resume
+
+log = logging.getLogger("iecl.pretraining")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody asked for, as the command and `iecl.pretrain` take it."""
+
+    out: str | Path
+    method: str
+    recipe: str
+    given: Mapping[str, Any]
+    """Settings by section."""
+    sets: tuple[str, ...]
+    """The same as text."""
+    overwrite: bool
+
+
+def start_afresh(asked: Asked, quiet: bool) -> Path:
+    """A new run; returns its directory."""
+    config, place = _config_afresh(asked)
+    return _start(config, place, quiet, lambda claimed: {"kind": "start"}, overwrite=asked.overwrite)
+
+
+def start_from(source: str, foreign: Mapping[str, Any], asked: Asked, quiet: bool) -> Path:
+    """A new run whose backbone begins with the weights of another, which its folder keeps."""
+    _announce_torch()
+    from iecl.continuation import keep_start
+    from iecl.evaluation.model import load_model
+
+    model = load_model(source, **foreign)
+    given = merge({"backbone": {"name": model.name}}, asked.given)
+    if given["backbone"]["name"] != model.name:
+        raise UserError(
+            f"{source} holds a {model.name}, its weights do not fit {given['backbone']['name']}", where="--backbone"
+        )
+    config, place = _config_afresh(replace(asked, given=given))
+    log.info("starting from %s: %s", source, model.proof)
+    return _start(
+        config, place, quiet, lambda claimed: keep_start(claimed.run, model, source), overwrite=asked.overwrite
+    )
+
+
+def resume(asked: Asked, quiet: bool) -> Path:
+    """A run that goes on where it was stopped."""
+    if not asked.out:
+        raise UserError("which run is to be resumed?", where="--resume", do="name its folder with --out")
+    if asked.recipe:
+        raise UserError("a resumed run has its settings already", where="--recipe", do="leave --recipe out")
+    run = RunDirectory.existing(asked.out, "--out")
+    _announce_torch()
+    config, changed = settings_to_resume(run, asked.method, asked.given, asked.sets)
+    log.info("resuming %s", run.path)
+    if run.read_summary().get("finished"):
+        log.info("%s is finished already", run.path)
+        return run.path
+    origin = {"kind": "resume"} | ({"changed": changed} if changed else {})
+    return _start(config, run.path, quiet, lambda claimed: origin, goes_on=True)
+
+
+def extend(parent: RunDirectory, epochs: int, out: str | Path, *, overwrite: bool, quiet: bool) -> Path:
+    """A run that goes on where another stands, for longer."""
+    from iecl.continuation import copy_state, curves, longer
+
+    config, origin = longer(parent, epochs)
+    for line in (f"the schedule of {parent.path}, old and new:", *curves(parent, config).split("\n")):
+        log.info("%s", line)
+
+    def prepare(claimed: Claim) -> Mapping[str, Any]:
+        copy_state(parent, claimed.run, epochs)
+        claimed.steps_before = max((row["step"] for row in claimed.run.read_metrics()), default=0)
+        return origin
+
+    place = Path(out or f"{parent.path}-{epochs}-epochs")
+    return _start(with_launch(config), place, quiet, prepare, overwrite=overwrite)
+
+
+def _config_afresh(asked: Asked) -> tuple[RunConfig, Path]:
+    config = make_config(method=asked.method, recipe=asked.recipe, flags=asked.given, sets=asked.sets)
+    place = Path(asked.out or Path("runs") / f"{config.method_name}-{Path(config.data.name).name}")
+    if rank_at_start() == 0 and not asked.overwrite:
+        RunDirectory(place).refuse_another()  # before any work is done
+    folder = folder_of(config.data.name)
+    if folder is not None and place.resolve() == folder.resolve():  # a run would be listed with the images
+        raise UserError(f"{place} holds the images", where="--out", do="name another folder for the run")
+    log.info("looking at %s", config.data.name)
+    config = with_launch(with_data(config, resolve_data(config.data)))
+    for line in without_effect(config, reduce(merge, map(parse_assignment, asked.sets), asked.given)):
+        log.warning("has no effect: %s", line)
+    return config, place
+
+
+def _start(
+    config: RunConfig,
+    place: Path,
+    quiet: bool,
+    prepare: Callable[[Claim], Mapping[str, Any]],
+    *,
+    goes_on: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Train in this process or in those that it starts.
+
+    `prepare` puts what the run begins with into its directory, and returns what its history says of it.
+    """
+    _announce_torch()
+    from iecl.training.run import start
+
+    if rank_at_start() > 0:  # the first process makes the directory, and this one joins it
+        start(config, Claim(RunDirectory(place)), quiet=quiet)
+        return place
+    with claim(place, resume=goes_on, overwrite=overwrite) as claimed:
+        log.info("writing to %s", place)
+        claimed.run.append_history(prepare(claimed))
+        start(config, claimed, quiet=quiet)
+    return place
+
+
+def _announce_torch() -> None:
+    if "torch" not in sys.modules:  # it takes seconds
+        log.info("loading torch")

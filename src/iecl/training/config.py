@@ -1,0 +1,222 @@
+"""A run as data: defaults, recipe, flags and --set laid over each other, checked, and every automatic choice made."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from iecl.data.datasets import DATASETS
+from iecl.data.settings import DataSettings
+from iecl.errors import UserError
+from iecl.launch import outside_launch
+from iecl.methods import HOSTS, METHODS
+from iecl.names import suggestion
+from iecl.objective.settings import ObjectiveSettings
+from iecl.recipes import read_recipe
+from iecl.registry import resolve
+from iecl.runs.directory import RunDirectory
+from iecl.saib.settings import SAIBSettings
+from iecl.settings import Values, as_values, build, merge, parse_assignment, to_toml
+from iecl.training.settings import BackboneSettings, OptimizerSettings, TrainingSettings
+from iecl.views.policies import AugmentationSettings, resolve_views
+
+SECTIONS: dict[str, type] = {
+    "data": DataSettings,
+    "augmentation": AugmentationSettings,
+    "backbone": BackboneSettings,
+    "saib": SAIBSettings,
+    "objective": ObjectiveSettings,
+    "optimizer": OptimizerSettings,
+    "training": TrainingSettings,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """The settings of a run. `method` stays a table until its method is imported: it has the method's own keys."""
+
+    method: Mapping[str, Any]
+    data: DataSettings = field(default_factory=DataSettings)
+    augmentation: AugmentationSettings = field(default_factory=AugmentationSettings)
+    backbone: BackboneSettings = field(default_factory=BackboneSettings)
+    saib: SAIBSettings = field(default_factory=SAIBSettings)
+    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+
+    @property
+    def method_name(self) -> str:
+        """The name of the method, as on the command line."""
+        return str(self.method["name"])
+
+    @property
+    def host_name(self) -> str:
+        """The method whose settings `method` holds: the host, for a method that wraps one."""
+        return HOSTS.get(self.method_name, self.method_name)
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the IE-CL objective is around the host."""
+        return self.method_name in HOSTS or self.saib.form != "none" or not self.objective.is_plain
+
+    def method_settings(self) -> Any:
+        """The method's settings as their own type; imports the method."""
+        cls = METHODS[self.host_name].load().Settings
+        return build(cls, {key: value for key, value in self.method.items() if key != "name"}, "method")
+
+    def to_toml(self, header: str) -> str:
+        """All settings as commented TOML, with the method's defaults filled in."""
+        sections = {"method": self.method_settings()} | {name: getattr(self, name) for name in SECTIONS}
+        return to_toml(sections, header, names={"method": self.method_name})
+
+    def recipe(self) -> str:
+        """The settings as a recipe that may be given away: it says what the data were called, not where they were."""
+        name = self.data.name if self.data.name in DATASETS else Path(self.data.name).name
+        shared = replace(self, data=replace(self.data, name=name, root=""))
+        return shared.to_toml(
+            "The recipe of these weights. Use it again: iecl pretrain --recipe THIS_FILE --data FOLDER"
+        )
+
+    def values(self) -> dict[str, Any]:
+        """All settings as plain values."""
+        made: dict[str, Any] = {"method": {"name": self.method_name} | as_values(self.method_settings())}
+        return made | {name: as_values(getattr(self, name)) for name in SECTIONS}
+
+
+def read_config(run: RunDirectory) -> RunConfig:
+    """The configuration that a run wrote down, in which every choice is made.
+
+    Raises:
+        UserError: its settings.toml cannot be read, or somebody took a choice out of it.
+    """
+    where = str(run.settings)
+    config = config_from_values(run.read_settings(), where)
+    data, saib = config.data, config.saib
+    is_said = {
+        "data.image_size": data.image_size > 0,
+        "data.decode_size": data.decode_size > 0,
+        "data.mean": bool(data.mean),
+        "data.std": bool(data.std),
+        "data.num_workers": data.num_workers >= 0,
+        "augmentation.policy": config.augmentation.policy != "auto",
+        "backbone.name": config.backbone.name != "auto",
+        "saib.form": saib.form != "auto",
+        "saib.patch_size": saib.form == "none" or saib.patch_size > 0,
+    }
+    if not all(is_said.values()):
+        missing = ", ".join(name for name, said in is_said.items() if not said)
+        do = "restore it, or use it as a recipe: --recipe"
+        raise UserError(f"settings.toml is not the record of a run: it does not say {missing}", where=where, do=do)
+    return config
+
+
+def make_config(
+    *, method: str = "", recipe: str = "", flags: Mapping[str, Any] | None = None, sets: Iterable[str] = ()
+) -> RunConfig:
+    """Lay defaults, recipe, flags and `--set` over each other, in this order, and check the result.
+
+    Without a recipe the method's own `default` is taken; without a method, the recipe's, or `ie-cl`.
+    """
+    if recipe:
+        values = _sections(read_recipe(recipe, method or "ie-cl"), recipe)
+        named = values.get("method", {}).get("name", "ie-cl")
+        if method and method != named:
+            raise UserError(f"recipe {recipe} is for {named}, not for {method}", where="--method")
+        method = named
+    method = method or "ie-cl"
+    resolve(method, METHODS, "method", "--method")
+    if not recipe:
+        values = read_recipe("default", method)
+    values = merge(values, flags or {})
+    for text in sets:
+        values = _sections(merge(values, parse_assignment(text)), "--set")
+    if not values.get("data", {}).get("name"):
+        raise UserError("which images?", where="--data", do="name a folder of images, or one of: iecl list datasets")
+    return config_from_values(merge({"method": {"name": method}}, values))
+
+
+def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig:
+    """A configuration from plain tables, as in settings.toml; `origin` is the file that they are from, if any."""
+    _sections(values, origin or "settings")
+    built: dict[str, Any] = {name: build(cls, values.get(name, {}), name, origin) for name, cls in SECTIONS.items()}
+    if "name" not in values.get("method", {}):
+        raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
+    resolve(values["method"]["name"], METHODS, "method", origin or "method.name")
+    return RunConfig(method=values["method"], **built)
+
+
+def _sections(values: Values, where: str) -> Values:
+    """The same tables, if they are the sections of a run's settings."""
+    known = {"method", *SECTIONS}
+    for section, table in values.items():
+        if section not in known:
+            raise UserError(
+                f"there is no section {section!r}", where=where, do=_place_of(section) or suggestion(section, known)
+            )
+        if not isinstance(table, Mapping):
+            raise UserError(f"{section} is a section", where=where, do=f"write {section}.key=value")
+    return values
+
+
+def _place_of(key: str) -> str:
+    """The section of a setting that was given without one."""
+    found = [f"{section}.{key}" for section, cls in SECTIONS.items() if key in {field.name for field in fields(cls)}]
+    return f"did you mean {found[0]}?" if found else ""
+
+
+def without_effect(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
+    """Settings that somebody gave and that change nothing, as `objective.kl_weight: objective.kl is none`."""
+    found = []
+    for section, cls in SECTIONS.items():
+        for declared in fields(cls):
+            needs = declared.metadata["needs"]
+            owner, _, key = needs.partition(".")
+            if needs and declared.name in given.get(section, {}) and getattr(getattr(config, owner), key) == "none":
+                found.append(f"{section}.{declared.name}: {needs} is none")
+    return found
+
+
+def difference(old: RunConfig, new: RunConfig) -> list[str]:
+    """Every setting that differs, as `training.batch_size was 512, now 256`."""
+    before, after = old.values(), new.values()
+    return [
+        f"{section}.{key} was {before[section].get(key)}, now {after[section].get(key)}"
+        for section in before
+        for key in before[section]
+        if before[section][key] != after[section].get(key)
+    ]
+
+
+def with_data(config: RunConfig, data: DataSettings) -> RunConfig:
+    """The configuration with its data resolved, and with what follows from the image size: views, backbone, block."""
+    augmentation = resolve_views(config.augmentation, data.image_size)
+    small = "-small" if data.image_size <= 64 else ""
+    name = f"resnet18{small}" if config.backbone.name == "auto" else config.backbone.name
+    saib = config.saib
+    if saib.form == "auto":
+        # Measured: a block with image-wide noise replaces color augmentation where there is none, and costs accuracy
+        # where there is.
+        crops_only = all(policy.color_jitter_prob == 0 for policy in augmentation.policies())
+        saib = replace(saib, form="certified" if crops_only else "none")
+    saib = saib.for_size(data.image_size)
+    return replace(config, data=data, augmentation=augmentation, backbone=BackboneSettings(name=name), saib=saib)
+
+
+def with_launch(config: RunConfig) -> RunConfig:
+    """The configuration with as many processes as torchrun or SLURM has started, if one of them did.
+
+    Raises:
+        UserError: another number of processes was asked for.
+    """
+    launch, training = outside_launch(), config.training
+    if launch is None:
+        return config
+    asked = (training.devices, training.nodes)
+    if asked not in ((0, 1), (1, 1), (0, launch.nodes), (launch.devices, launch.nodes)):
+        raise UserError(
+            f"{launch.launcher} has started {launch.devices} processes on each of {launch.nodes} machines, "
+            f"the settings ask for {training.devices} on {training.nodes}",
+            where="--devices, --nodes",
+            do="leave --devices and --nodes out, or give the same numbers",
+        )
+    return replace(config, training=replace(training, devices=launch.devices, nodes=launch.nodes))

@@ -1,0 +1,86 @@
+"""From a configuration to a method: backbone, host, input block, objective."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from iecl import counter
+from iecl.backbones.factory import make_backbone
+from iecl.errors import UserError
+from iecl.methods import METHODS
+from iecl.methods.contract import DataFacts, Method
+from iecl.objective.wrapper import IECL
+from iecl.saib.factory import make_saib
+from iecl.training.config import RunConfig
+from iecl.training.gradient_checkpointing import recompute_blocks
+from iecl.weights.file import load_into
+
+
+def build_method(
+    config: RunConfig, world: int = 1, *, samples: int = 0, classes: int = 0, start: Mapping[str, Tensor] | None = None
+) -> Method:
+    """The method of a resolved configuration, freshly initialized: the same one gives the same weights.
+
+    `start` are the backbone's first weights, in the place of random ones; momentum copies begin with them too.
+    """
+    batch = batch_per_process(config, world)
+    method = assemble_method(config, world, samples=samples, classes=classes, start=start)
+    if batch < method.min_batch:
+        raise UserError(
+            f"{config.method_name} needs at least {method.min_batch} images in each process, this run has {batch}",
+            where="training.batch_size",
+        )
+    return method
+
+
+def assemble_method(
+    config: RunConfig, world: int = 1, *, samples: int = 0, classes: int = 0, start: Mapping[str, Tensor] | None = None
+) -> Method:
+    """As `build_method`, without a look at whether the batch is large enough for the method."""
+    host_class = METHODS[config.host_name].load()
+    backbone = make_backbone(config.backbone.name, config.training.seed)
+    if start is not None:
+        load_into(backbone, start, "--init-from")
+    check_size(backbone, config.backbone.name, config.data.image_size)
+    with counter.seeded(counter.key(config.training.seed, "weights/method")):
+        facts = DataFacts(samples, classes, config.data.image_size, config.data.mean, config.data.std)
+        host: Method = host_class(backbone, config.method_settings(), *([facts] if host_class.needs_facts else []))
+        batch = batch_per_process(config, world)
+        saib = make_saib(config.saib, image_size=config.data.image_size, batch=batch)
+        method: Method = host
+        if config.is_wrapped:
+            method = IECL(host, saib, config.objective, side=config.saib.side, image_size=config.data.image_size)
+    if config.training.gradient_checkpointing:
+        recompute_blocks(backbone, config.backbone.name)  # momentum copies keep nothing anyway
+    if config.training.compile:
+        for part in method.modules():
+            if type(part) is type(backbone):  # and its slow copies
+                part.compile()
+    return method
+
+
+@torch.no_grad()
+def check_size(backbone: nn.Module, name: str, image_size: int) -> None:
+    """Raise a `UserError` if the backbone does not take images of this size; nothing in it changes."""
+    was_training = backbone.training
+    try:
+        backbone.eval()(torch.zeros(1, 3, image_size, image_size))
+    except (AssertionError, RuntimeError) as problem:  # how torchvision's networks refuse a size
+        raise UserError(
+            f"{name} does not take images of {image_size} px: {problem}",
+            where="--backbone, data.image_size",
+            do="choose another backbone, or --set data.image_size=224",
+        ) from problem
+    backbone.train(was_training)
+
+
+def batch_per_process(config: RunConfig, world: int) -> int:
+    """Images in a loss that one process brings."""
+    if config.training.batch_size % world:
+        raise UserError(
+            f"a batch of {config.training.batch_size} cannot be shared by {world} processes",
+            where="training.batch_size",
+            do=f"use a multiple of {world}",
+        )
+    return config.training.batch_size // world

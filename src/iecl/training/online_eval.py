@@ -1,0 +1,74 @@
+"""A fixed sample of training images, looked at after each epoch: scores without labels, and kNN where there are some.
+
+It never touches a test set, so that looking at it, or choosing a checkpoint by it, spoils no later number.
+"""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+
+from iecl import counter
+from iecl.data.source import Source
+from iecl.meters.embedding import neighbor_accuracy
+from iecl.meters.label_free import SCORES
+from iecl.parts.split_norm import join_groups
+from iecl.training.config import RunConfig
+from iecl.views.pipeline import make_plain
+from iecl.views.policies import plain_share
+
+MOST_IMAGES, LEAST_IMAGES = 2048, 8
+NEIGHBORS = 20
+STATISTICS_BATCHES = 2
+
+
+class FixedSample:
+    """Some training images, those with labels if there are any, and what the encoder of the moment makes of them."""
+
+    def __init__(self, source: Source, config: RunConfig, device: torch.device) -> None:
+        labels = torch.from_numpy(source.labels)
+        labeled = (labels >= 0).nonzero().squeeze(1)
+        self.has_classes = len(labeled) > NEIGHBORS and len(source.classes) > 1
+        chosen = labeled if self.has_classes else torch.arange(len(source))
+        order = counter.permutation(counter.key(config.training.seed, "online neighbours"), len(chosen))
+        self.index = chosen[order[:MOST_IMAGES]]
+        self.source, self.labels, self.data, self.device = source, labels, config.data, device
+        self.share = plain_share(config.data.image_size)
+        self.is_possible = len(self.index) >= LEAST_IMAGES
+
+    @torch.no_grad()
+    def look(self, encoder: nn.Module) -> dict[str, float]:
+        """Scores of the features; with classes also the share whose neighbors vote for theirs, each left out of it."""
+        was_training = encoder.training
+        encoder.eval()
+        parts = [(encoder(x).float().cpu(), labels) for x, labels in self._images()]
+        encoder.train(was_training)
+        features, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+        found = {f"score/{name}": score(features).item() for name, score in SCORES.items()}
+        if self.has_classes:
+            found["knn"] = neighbor_accuracy(features, labels, k=min(NEIGHBORS, len(features) - 1)).item()
+        return found
+
+    @torch.no_grad()
+    def look_at_untrained(self, encoder: nn.Module) -> dict[str, float]:
+        """What the encoder reaches before its first step, once its batch norms have seen some images.
+
+        A run that ends below it has unlearnt. The encoder itself is left as it is.
+        """
+        copy = deepcopy(encoder).train()
+        join_groups(copy)
+        for x, _ in islice(self._images(), STATISTICS_BATCHES):
+            copy(x)
+        return self.look(copy)
+
+    def _images(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Plain views of the sample and their labels, batch by batch."""
+        for index in torch.split(self.index, 256):
+            pixels = self.source.read(index.numpy())
+            good = torch.ones(len(index), dtype=torch.bool)
+            good[[row for row, _ in pixels.bad]] = False
+            images, sizes = pixels.images[good].to(self.device), pixels.sizes[good].to(self.device)
+            x = make_plain(images, sizes, self.data.image_size, self.data.mean, self.data.std, self.share)
+            yield x, self.labels[index][good]

@@ -1,0 +1,56 @@
+"""What a run that goes on may change, and what it may not."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from iecl.data.resolve import folder_of
+from iecl.errors import UserError
+from iecl.runs.directory import RunDirectory
+from iecl.settings import merge, parse_assignment
+from iecl.training.config import RunConfig, config_from_values, difference, read_config, with_launch
+
+log = logging.getLogger("iecl.training")
+PROCESSES = ("training.devices", "training.nodes", "training.strategy")
+FREE = ("data.num_workers", "training.loggers", *PROCESSES)
+"""Images and draws are the same for any number of workers and processes: these may be others than before."""
+
+
+def settings_to_resume(
+    run: RunDirectory, method: str, flags: Mapping[str, Any], sets: Iterable[str]
+) -> tuple[RunConfig, list[str]]:
+    """The run's own configuration with what was given now laid over it, and everything that is thereby different.
+
+    Raises:
+        UserError: something differs that decides how the run goes on; both values are named.
+    """
+    before = read_config(run)
+    after = merge(run.read_settings(), flags)
+    for text in sets:
+        after = merge(after, parse_assignment(text))
+    if method:
+        after = merge(after, {"method": {"name": method}})
+    new = config_from_values(after)
+    if "name" in flags.get("data", {}):
+        folder = folder_of(after["data"]["name"])
+        after["data"] = {**after["data"], "name": after["data"]["name"] if folder is None else str(folder)}
+        new = config_from_values(after)
+    new = with_launch(new)
+    changed = difference(before, new)
+    # The printed block is as wide as one process's part of the batch.
+    free = tuple(name for name in FREE if name not in PROCESSES) if new.saib.form == "batch" else FREE
+    refused = [line for line in changed if not line.startswith(free)]
+    if refused:
+        raise UserError(
+            f"a resumed run keeps its settings: {'; '.join(refused)}",
+            where=str(run.settings),
+            do="use the same values, or another --out",
+        )
+    others = [line for line in changed if line.startswith(PROCESSES)]
+    if others:
+        words = "images and draws stay the same, rounding does not"
+        # Norms in groups see the same groups however many processes share them; the printed block has norms of its own.
+        if not new.method.get("norm_groups") or new.saib.form == "sample":
+            words += ", and batch norm sees another part of the batch"
+        log.warning("%s: %s", "; ".join(others), words)
+    return new, changed

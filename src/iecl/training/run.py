@@ -1,0 +1,250 @@
+"""A run from its configuration to its summary: processes are started here, and end here."""
+
+import json
+import logging
+import time
+import traceback
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import torch
+
+import iecl
+from iecl import parallel
+from iecl.allocation import give_back_freed_memory
+from iecl.backbones.factory import stem_of, width_of
+from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, visible
+from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
+from iecl.launch import Launch, joined, outside_launch, rank_at_start
+from iecl.meters.verdict import UNTRAINED, verdict
+from iecl.parts.spectral_norm import fold
+from iecl.runs.claim import Claim
+from iecl.runs.directory import RunDirectory, write_atomically, write_json
+from iecl.runs.environment import describe_environment
+from iecl.training.config import RunConfig, config_from_values
+from iecl.training.factory import batch_per_process
+from iecl.training.forecast import comparison, held_against
+from iecl.training.loop import Loop
+from iecl.training.machine import lightning_quiet, make_fabric, on_this_machine, peak_memory
+from iecl.training.processes import run_in_processes
+from iecl.training.signals import StopFlag
+from iecl.weights.file import save_weights
+from iecl.weights.proof import described, proof_features
+
+log = logging.getLogger("iecl.training")
+
+
+def start(config: RunConfig, claim: Claim, *, quiet: bool = False) -> dict[str, Any]:
+    """Train (or go on training) in a directory that this process has claimed, and return the run's summary."""
+    run = claim.run
+    config = replace(config, training=on_this_machine(config.training))
+    world = config.training.devices * config.training.nodes
+    batch_per_process(config, world)  # told before processes start
+    make_fabric(config.training, run.path)  # what it refuses must not leave half a run behind
+    if rank_at_start() == 0 and not run.holds_run:
+        header = "Every setting of this run, resolved. Use it again: iecl pretrain --recipe THIS_FOLDER"
+        write_atomically(run.settings, config.to_toml(header))
+        write_json(run.environment, describe_environment() | {"device": _device_name(config)})
+    request = (config.values(), str(run.path), quiet)  # plain values, as a new process takes them
+    if world > 1 and outside_launch() is None:
+        if config.training.nodes > 1:
+            log.info("waiting for %d machines with %d processes each", config.training.nodes, config.training.devices)
+        devices, nodes = config.training.devices, config.training.nodes
+        result = run_in_processes(train_rank, request, devices=devices, nodes=nodes, lock=claim.handle)
+        if isinstance(result, TrainingError):
+            _note(run, str(result))
+    else:
+        result = train_rank(*request)
+    if isinstance(result, UserError):
+        raise result
+    return result
+
+
+def _device_name(config: RunConfig) -> str:
+    return torch.cuda.get_device_name() if config.training.accelerator == "cuda" else config.training.accelerator
+
+
+def train_rank(values: dict[str, Any], out: str, quiet: bool) -> dict[str, Any] | UserError:
+    """One process of a run, from its start to its end; an error is handed back, since it may have to travel."""
+    run, config, launch = RunDirectory(out), config_from_values(values), outside_launch()
+    is_first = launch is None or launch.rank == 0
+    quiet = quiet or not is_first
+    with (
+        StopFlag() as stop,
+        log_to_terminal(quiet),
+        lightning_quiet(),
+        joined(launch),
+        ProgressLine(quiet) as line,
+        _LogFile(run, is_first),
+    ):
+        try:
+            return _Training(config, run, line, launch).run_to_its_end(stop)
+        except UserError as problem:
+            if launch is not None and not is_first:
+                _note(run, f"process {launch.rank}: {problem}")
+            return problem
+        except Exception as problem:
+            if launch is None:
+                raise
+            _note(run, f"process {launch.rank}: {traceback.format_exc()}")
+            words = f"process {launch.rank} failed: {type(problem).__name__}: {str(problem).partition(chr(10))[0]}"
+            return TrainingError(words, where=str(run.log))
+
+
+class _Training:
+    """What one process does in a run."""
+
+    def __init__(self, config: RunConfig, run: RunDirectory, line: ProgressLine, launch: Launch | None) -> None:
+        self.config, self.run, self.line, self.launch = config, run, line, launch
+        self.fabric = make_fabric(config.training, run.path, launch)
+        self.loop: Loop | None = None
+
+    def run_to_its_end(self, stop: StopFlag) -> dict[str, Any]:
+        """Train and write the results; whatever ends the run early is one line, also in the log."""
+        try:
+            self.fabric.launch()
+            return self._train(stop)
+        except (UserError, OSError, RuntimeError) as raised:
+            problem = self._as_user_error(raised)
+            if problem is None:
+                raise
+            with suppress(OSError, UserError):  # the run directory may be what is gone
+                if isinstance(problem, TrainingError) and self.fabric.is_global_zero:
+                    _write_summary(self.run, {"finished": False, "stopped": str(problem)})
+            log.error("%s", problem, extra={"in_file_only": True})  # whoever catches it shows it
+            raise problem from raised
+        finally:
+            for logger in self.fabric.loggers:
+                with suppress(OSError):
+                    logger.finalize("ended")  # or its thread would write on while the process goes
+            parallel.leave()
+            give_back_freed_memory()
+
+    def _as_user_error(self, problem: Exception) -> UserError | None:
+        """The error as a user reads it; None: it is ours."""
+        go_on = "mend it and continue with --resume"
+        if isinstance(problem, OSError):
+            where = str(problem.filename or self.run.path)
+            gone = "" if self.run.path.is_dir() else f", {self.run.path} is gone"
+            return TrainingError(f"{(problem.strerror or str(problem)).lower()}{gone}", where=where, do=go_on)
+        if isinstance(problem, RuntimeError):
+            if self.launch is None or not parallel.is_lost_peer(problem):
+                return None
+            words = str(problem).partition("\n")[0]
+            return LostPeer("another process of this run has ended, or cannot be reached", where=words, do=go_on)
+        was_trained = self.loop is not None and self.loop.step > self.loop.first
+        if was_trained and isinstance(problem, UserError) and not isinstance(problem, TrainingError | Interrupted):
+            return TrainingError(problem.what, where=problem.where, do=problem.do)  # nobody's spelling: it has worked
+        return problem if isinstance(problem, UserError) else None
+
+    def _train(self, stop: StopFlag) -> dict[str, Any]:
+        began, config = time.monotonic(), self.config
+        loop = self.loop = Loop(self.fabric, config, self.run, self.line)
+        loop.train(stop)
+        loop.skipped.share()
+        if not self.fabric.is_global_zero:
+            return {}
+        seconds, steps = time.monotonic() - began, loop.steps - loop.first
+        _write_weights(loop, self.run)
+        summary: dict[str, Any] = {
+            "finished": True,
+            "steps": loop.steps,
+            "steps_before": loop.first,
+            "images": len(loop.source),
+            "skipped": len(loop.skipped.reasons),
+            "seconds": round(seconds, 1),
+            "images_per_second": round(
+                steps * config.training.batch_size * config.training.grad_accumulation / seconds, 1
+            ),
+            "peak_memory_megabytes": peak_memory(self.fabric.device),
+        }
+        try:
+            held = held_against(self.run, config, summary, steps / loop.steps)
+        except UserError as problem:  # a forecast that cannot be read is no reason to lose what was trained
+            log.warning("the forecast cannot be compared: %s", problem)
+            held = {}
+        if held:
+            summary["forecast"] = held
+        return _write_summary(self.run, summary, width_of(loop.method.encoder()), is_untrained=not loop.method.online)
+
+
+def _note(run: RunDirectory, text: str) -> None:
+    """Put into the log what the first process cannot put there."""
+    with suppress(OSError), run.log.open("a", encoding="utf-8") as file:
+        file.write(f"{datetime.now().strftime('%Y-%m-%d %H:%M:%S')} ERROR {visible(text)}\n")
+
+
+def _write_summary(
+    run: RunDirectory, summary: dict[str, Any], width: int | None = None, *, is_untrained: bool = False
+) -> dict[str, Any]:
+    """The verdict and the last value of everything that was measured."""
+    rows = list(run.read_metrics())
+    judged = UNTRAINED if is_untrained else verdict(rows, width)
+    last = {name: value for row in rows for name, value in row.items() if name not in ("step", "epoch")}
+    summary |= {"verdict": judged.word, "reasons": list(judged.reasons), "advice": judged.advice, "last": last}
+    write_json(run.summary, summary)
+    if summary["finished"]:
+        log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "no reading gives cause for worry")
+        if judged.advice and judged.word != "healthy":
+            log.info("try: %s", judged.advice)
+        listed = f", listed in {run.skipped}" if summary["skipped"] else ""
+        log.info("%s skipped%s", counted(summary["skipped"], "file"), listed)
+        log.info(
+            "%s in %s, %.0f images/s; backbone in %s",
+            counted(summary["steps"] - summary["steps_before"], "step"),
+            duration(summary["seconds"]),
+            summary["images_per_second"],
+            run.weights,
+        )
+        if "forecast" in summary:
+            log.info("%s", comparison(summary["forecast"]))
+    return summary
+
+
+def _write_weights(loop: Loop, run: RunDirectory) -> None:
+    """The backbone under its plain names, with what is needed to use it."""
+    config = loop.config
+    encoder = deepcopy(loop.method.encoder()).cpu().eval()
+    fold(encoder)
+    metadata = {
+        "backbone": config.backbone.name,
+        "width": str(width_of(encoder)),
+        "image_size": str(config.data.image_size),
+        "mean": json.dumps(config.data.mean),
+        "std": json.dumps(config.data.std),
+        "method": config.method_name,
+        "step": str(loop.step),
+        "epoch": str(config.training.epochs),
+        "iecl": iecl.__version__,
+        "stem": stem_of(encoder),
+        "recipe": config.recipe(),
+    }
+    metadata |= described(proof_features(encoder, config.data.image_size))
+    save_weights(run.weights, encoder.state_dict(), metadata)
+
+
+class _LogFile(logging.FileHandler):
+    """Writes log lines to RUN/log.txt while a run lasts; a disk that is full must not end a run in a log line."""
+
+    def __init__(self, run: RunDirectory, is_on: bool) -> None:
+        super().__init__(run.log, encoding="utf-8", delay=True)
+        self.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s"))
+        self.is_on, self.has_failed = is_on, False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
+        """Say it once, and on the terminal alone."""
+        if not self.has_failed:
+            self.has_failed = True
+            log.warning("log.txt cannot be written")
+
+    def __enter__(self) -> None:
+        if self.is_on:
+            logging.getLogger("iecl").addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("iecl").removeHandler(self)
+        with suppress(OSError):
+            self.close()

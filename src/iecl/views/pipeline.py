@@ -1,0 +1,119 @@
+"""From a batch of images to the views a method sees."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from iecl.views.params import ViewParams, center, draw
+from iecl.views.policies import Policy, ViewSpec
+from iecl.views.transform import apply
+
+
+class ImageBatch(Protocol):
+    """What views need to know of a batch; `iecl.data.batch.Batch` is one."""
+
+    @property
+    def images(self) -> UInt8[Tensor, "n 3 height width"]:
+        """Pixels, on a canvas of one shape."""
+
+    @property
+    def sizes(self) -> Int64[Tensor, "n 2"]:
+        """Height and width of each original."""
+
+    @property
+    def labels(self) -> Int64[Tensor, " n"]:
+        """Class numbers, or -1 where there is none."""
+
+    @property
+    def index(self) -> Int64[Tensor, " n"]:
+        """Which sample of the source each row is."""
+
+    @property
+    def positions(self) -> Int64[Tensor, " n"]:
+        """Where in the epoch each row stands."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """Several views of the same images; row i is the same image in all of them."""
+
+    global_crops: tuple[Float[Tensor, "n 3 size size"], ...]
+    """Anchor first, then query, then any others."""
+    positions: Int64[Tensor, " n"]
+    labels: Int64[Tensor, " n"]
+    index: Int64[Tensor, " n"]
+    local_crops: tuple[Float[Tensor, "n 3 part part"], ...] = ()
+    """Tight crops at a smaller size, where the method asks for them."""
+
+    def with_global_crops(self, *crops: Float[Tensor, "n 3 size size"]) -> "Views":
+        """The same images seen differently."""
+        return replace(self, global_crops=crops)
+
+
+def make_views(
+    batch: ImageBatch,
+    policies: tuple[Policy, ...],
+    spec: ViewSpec,
+    *,
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int,
+    epoch: int,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Views:
+    """Draw and make the views that `spec` asks for; view i follows the i-th policy, which are taken in turn."""
+    made = [
+        apply(batch.images, drawn, size if number < spec.global_crops else spec.local_size(size), mean, std, layout)
+        for number, drawn in enumerate(draw_views(batch, policies, spec, seed=seed, epoch=epoch))
+    ]
+    return Views(
+        global_crops=tuple(made[: spec.global_crops]),
+        positions=batch.positions,
+        labels=batch.labels,
+        index=batch.index,
+        local_crops=tuple(made[spec.global_crops :]),
+    )
+
+
+def draw_views(
+    batch: ImageBatch, policies: tuple[Policy, ...], spec: ViewSpec, *, seed: int, epoch: int
+) -> Iterator[ViewParams]:
+    """What happens to each image in the global crops, then in the local ones."""
+    for number in range(spec.global_crops + spec.local_crops):
+        policy = policies[number % len(policies)]
+        scale = spec.global_scale if number < spec.global_crops else spec.local_scale
+        if scale is not None:
+            policy = replace(policy, scale=scale)
+        with _one_thread():
+            drawn = draw(policy, batch.sizes, batch.positions, seed=seed, epoch=epoch, view=number)
+        yield drawn
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch shares out a few thousand numbers too, which saves nothing, and waits for long if a core is taken."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def make_plain(
+    images: UInt8[Tensor, "n 3 height width"],
+    sizes: Int64[Tensor, "n 2"],
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    share: float,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Float[Tensor, "n 3 size size"]:
+    """The view evaluation looks at: the middle square of each image, `share` of its shorter side, not augmented."""
+    return apply(images, center(sizes, share), size, mean, std, layout)

@@ -1,0 +1,82 @@
+"""Drawn parameters applied to a whole batch: uint8 images in, normalized float views out, on the images' device."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+
+from iecl.views import color, native
+from iecl.views.params import ViewParams
+from iecl.views.resampling import blur_matrix, cut_matrix, resample
+
+BRIGHT = 128 / 255
+"""Solarization inverts tones from here on."""
+
+
+def apply(
+    images: UInt8[Tensor, "n 3 height width"],
+    draws: ViewParams,
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Float[Tensor, "n 3 size size"]:
+    """Cut, resize and mirror each image, change its colors, blur and solarize it, normalize the result.
+
+    Images may have been squeezed onto a canvas of another shape: the box of a draw is in shares of the image, so
+    that the view has the aspect of the original. On a CPU `native` does it, where numba can be imported; the result is
+    the same up to rounding. `layout` is the order of the result in memory.
+
+    >>> from iecl.views.params import whole
+    >>> white = torch.full((1, 3, 4, 4), 255, dtype=torch.uint8)
+    >>> view = apply(white, whole(torch.tensor([[4, 4]])), size=1, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    >>> view.flatten().round(decimals=4)      # (1 - 0.5) / 0.25
+    tensor([2., 2., 2.])
+    """
+    make = native.kernel() if images.device.type == "cpu" and images.numel() else None
+    if make is not None:
+        return native.apply_natively(make, images, draws, size, mean, std, layout)
+    return apply_by_tensors(images, draws, size, mean, std).contiguous(memory_format=layout)
+
+
+def apply_by_tensors(
+    images: UInt8[Tensor, "n 3 height width"], draws: ViewParams, size: int, mean: Sequence[float], std: Sequence[float]
+) -> Float[Tensor, "n 3 size size"]:
+    """`apply` by tensor operations, on any device: what the native path is held against."""
+    views = _cut(images, draws, size)
+    factors = torch.stack([draws.brightness, draws.contrast, draws.saturation, draws.hue], dim=1)
+    color.jitter_(views, draws.jitter, draws.order, factors)
+    _make_gray_(views, draws.gray)
+    _blur_(views, draws.blur_sigma)
+    _solarize_(views, draws.solarize)
+    offset, scale = (torch.tensor(values, device=views.device)[:, None, None] for values in (mean, std))
+    return views.sub_(offset).div_(scale)
+
+
+def _cut(images: UInt8[Tensor, "n 3 height width"], draws: ViewParams, size: int) -> Float[Tensor, "n 3 size size"]:
+    """Crop, antialiased resize and mirror image as one product from either side, which also brings 255 down to 1."""
+    top, left, height, width = draws.box.unbind(dim=1)
+    down = cut_matrix(top, height, images.shape[2], size)
+    across = cut_matrix(left, width, images.shape[3], size, mirrored=draws.flip)
+    return resample(images, down, across / 255)
+
+
+def _make_gray_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
+    rows = wanted.nonzero().squeeze(1)
+    if len(rows):
+        views.index_copy_(0, rows, color.luma(views.index_select(0, rows)).expand(-1, 3, -1, -1))
+
+
+def _blur_(views: Float[Tensor, "n 3 size size"], sigma: Float[Tensor, " n"]) -> None:
+    rows = sigma.nonzero().squeeze(1)
+    if len(rows):
+        matrix = blur_matrix(sigma[rows], views.shape[2])
+        views.index_copy_(0, rows, resample(views.index_select(0, rows), matrix, matrix))
+
+
+def _solarize_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
+    rows = wanted.nonzero().squeeze(1)
+    if len(rows):
+        chosen = views.index_select(0, rows)
+        views.index_copy_(0, rows, torch.where(chosen >= BRIGHT, 1 - chosen, chosen))

@@ -1,0 +1,1 @@
+"""Weights of a backbone as files: ours, with proofs, and those of other programs."""

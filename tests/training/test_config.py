@@ -1,0 +1,139 @@
+"""Settings of a run: layers of values, automatic choices, differences."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iecl.errors import UserError
+from iecl.recipes import list_recipes, read_recipe
+from iecl.settings import read_toml
+from iecl.training.config import RunConfig, config_from_values, difference, make_config, with_data, without_effect
+
+SHAPES = {"data": {"name": "shapes"}}
+
+
+def resolved(config: RunConfig, image_size: int = 32) -> RunConfig:
+    return with_data(config, replace(config.data, image_size=image_size, decode_size=image_size))
+
+
+def test_flags_win_over_the_recipe_and_set_over_flags() -> None:
+    flags = {**SHAPES, "training": {"batch_size": 64}, "optimizer": {"lr": 0.5}}
+    config = make_config(recipe="ie-cl/paper", flags=flags, sets=["optimizer.lr=0.25"])
+    assert (config.training.batch_size, config.optimizer.lr, config.training.seed) == (64, 0.25, 42)
+
+
+def test_the_paper_recipe_is_what_is_printed() -> None:
+    config = make_config(recipe="ie-cl/paper", flags=SHAPES)
+    method = config.method_settings()
+    assert (config.optimizer.name, config.optimizer.lr, config.optimizer.weight_decay) == ("adamw", 0.3, 1e-5)
+    assert (config.objective.entropy_weight, config.objective.kl_weight, config.objective.saib_weight_decay) == (
+        0.2,
+        0.09,
+        1e-4,
+    )
+    assert (method.hidden_dim, method.out_dim, method.num_layers, method.ema_momentum.start, method.symmetric) == (
+        4096,
+        512,
+        3,
+        0.9,
+        False,
+    )
+    assert (config.objective.encoder, config.objective.kl_gradient, config.objective.saib_gradient) == (
+        "spectral-norm",
+        "anchor",
+        "entropy",
+    )
+    assert (config.saib.form, config.saib.side, config.training.batch_size) == ("batch", "query", 256)
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_recipe_builds_a_plan(name: str) -> None:
+    config = resolved(make_config(recipe=name, flags=SHAPES))
+    assert config.method_name == name.split("/")[0]
+    assert config.method_settings()
+
+
+def test_a_bare_recipe_name_is_the_methods_own() -> None:
+    assert read_recipe("paper", "ie-cl") == read_recipe("ie-cl/paper")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "ie_cl"}, "no method is called 'ie_cl' .*did you mean ie-cl"),
+        ({"recipe": "ie-cl/papr"}, "no recipe is called 'ie-cl/papr' .*did you mean ie-cl/paper"),
+        ({"recipe": "ie-cl/paper", "method": "moco-v2"}, "recipe ie-cl/paper is for ie-cl, not for moco-v2"),
+        ({"sets": ["trainin.seed=1"]}, "no section 'trainin' .*did you mean training"),
+        ({"sets": ["training=1"]}, "training is a section"),
+        ({"sets": ["training.sed=1"]}, "no setting 'sed'; did you mean seed"),
+        ({"sets": ["optimizer.name=adam"]}, "optimizer.name is 'adam'; did you mean adamw"),
+        ({"sets": ["training.batch_size=1"]}, "training.batch_size is 1, it must be at least 2"),
+    ],
+)
+def test_a_mistake_is_named_with_the_nearest_right_word(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_config(flags=SHAPES, **arguments)
+
+
+def test_a_wrong_key_of_the_method_is_found_when_its_settings_are_read() -> None:
+    config = make_config(flags=SHAPES, sets=["method.temprature=0.1"])
+    with pytest.raises(UserError, match="did you mean temperature"):
+        config.method_settings()
+
+
+def test_a_value_of_a_flag_is_named_with_its_flag() -> None:
+    with pytest.raises(UserError, match=r"training\.epochs is 0, it must be at least 1 \(--epochs\)"):
+        make_config(flags={"data": {"name": "shapes"}, "training": {"epochs": 0}})
+
+
+@pytest.mark.parametrize(
+    ("given", "idle"),
+    [
+        ({"objective": {"entropy": "none", "entropy_weight": 0.5}}, ["objective.entropy_weight: objective.entropy"]),
+        ({"objective": {"entropy_weight": 0.5}}, []),
+        ({"saib": {"form": "none", "patch_size": 4}}, ["saib.patch_size: saib.form"]),
+        ({"saib": {"form": "sample", "patch_size": 4}}, []),
+        ({"objective": {"kl": "none"}}, []),
+    ],
+)
+def test_a_given_setting_without_effect_is_told(given: dict[str, dict[str, object]], idle: list[str]) -> None:
+    config = resolved(make_config(flags={**SHAPES, **given}))
+    assert without_effect(config, given) == [f"{line} is none" for line in idle]
+
+
+def test_no_data_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"which images\? \(--data\)"):
+        make_config()
+
+
+def test_a_plan_survives_its_own_settings_file(tmp_path: Path) -> None:
+    config = resolved(make_config(recipe="ie-cl/paper", flags=SHAPES))
+    path = tmp_path / "settings.toml"
+    path.write_text(config.to_toml("header"), encoding="utf-8")
+    assert difference(config, config_from_values(read_toml(path))) == []
+
+
+def test_a_difference_names_both_values() -> None:
+    old = make_config(flags=SHAPES)
+    new = make_config(flags=SHAPES, sets=["training.batch_size=64", "method.temperature=0.5"])
+    assert difference(old, new) == [
+        "method.temperature was 0.2, now 0.5",
+        "training.batch_size was 256, now 64",
+    ]
+
+
+@pytest.mark.parametrize(("size", "name"), [(32, "resnet18-small"), (224, "resnet18")])
+def test_the_backbone_is_chosen_for_the_image_size(size: int, name: str) -> None:
+    assert resolved(make_config(flags=SHAPES), size).backbone.name == name
+
+
+@pytest.mark.parametrize(("policy", "form"), [("crop", "certified"), ("simclr-small", "none"), ("simclr", "none")])
+def test_the_default_block_is_there_only_where_views_are_crops(policy: str, form: str) -> None:
+    config = resolved(make_config(method="ie-cl", flags=SHAPES, sets=[f"augmentation.policy={policy}"]))
+    assert config.saib.form == form
+
+
+@pytest.mark.parametrize(("size", "patch"), [(32, 4), (96, 4), (224, 16)])
+def test_the_patch_follows_the_image_size(size: int, patch: int) -> None:
+    assert resolved(make_config(recipe="ie-cl/paper", flags=SHAPES), size).saib.patch_size == patch

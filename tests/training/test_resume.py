@@ -1,0 +1,50 @@
+"""What a run that goes on may change."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from iecl.data.resolve import resolve_data
+from iecl.errors import UserError
+from iecl.runs.directory import RunDirectory
+from iecl.training.config import make_config, with_data
+from iecl.training.resume import settings_to_resume
+
+
+def run_of(tmp_path: Path, *sets: str) -> RunDirectory:
+    run = RunDirectory.fresh(tmp_path / "run")
+    config = make_config(flags={"data": {"name": "shapes"}}, sets=sets)
+    run.settings.write_text(with_data(config, resolve_data(config.data)).to_toml("made for a test"))
+    return run
+
+
+def test_workers_and_processes_may_change_and_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = run_of(tmp_path, "training.devices=2", "data.num_workers=0")
+    with caplog.at_level(logging.WARNING):
+        config, changed = settings_to_resume(run, "", {}, ["training.devices=1", "data.num_workers=3"])
+    assert (config.training.devices, config.data.num_workers) == (1, 3)
+    assert changed == ["data.num_workers was 0, now 3", "training.devices was 2, now 1"]
+    assert "training.devices was 2, now 1: images and draws stay the same" in caplog.text
+    assert "workers" not in caplog.text
+
+
+def test_batch_norm_is_named_only_where_it_sees_another_part_of_the_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = run_of(tmp_path, "training.devices=2", "method.norm_groups=4", "saib.form=certified")
+    with caplog.at_level(logging.WARNING):
+        settings_to_resume(run, "", {}, ["training.devices=1"])
+    assert "rounding does not" in caplog.text
+    assert "batch norm" not in caplog.text
+
+
+def test_what_decides_how_it_goes_on_may_not_change(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"keeps its settings: training\.seed was 0, now 1 .*use the same values"):
+        settings_to_resume(run_of(tmp_path), "", {"training": {"seed": 1}}, [])
+
+
+def test_a_block_as_wide_as_the_batch_keeps_its_processes(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "saib.form=batch", "training.devices=2")
+    with pytest.raises(UserError, match=r"keeps its settings: training\.devices was 2, now 1"):
+        settings_to_resume(run, "", {}, ["training.devices=1"])
