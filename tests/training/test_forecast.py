@@ -138,7 +138,7 @@ def test_real_steps_are_tried_and_the_run_is_held_against_them(
     assert "were predicted, it took" in (run.path / "log.txt").read_text()
 
     again = iecl.pretrain(image_folder, tmp_path / "other", sets=[*tiny, "training.seed=3"], quiet=True, **RUN)
-    write_json(RunDirectory(again.path).config, made)
+    write_json(RunDirectory(again.path).forecast, made)
     (again.path / "summary.json").unlink()
     other = iecl.pretrain(out=again.path, resume=True, quiet=True)
     assert other.summary["forecast"] == {"other_settings": ["training.seed was 0, now 3"]}

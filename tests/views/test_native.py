@@ -79,7 +79,7 @@ def test_every_policy_gives_the_views_of_tensor_operations(
 @pytest.mark.parametrize(("height", "width"), [(224, 224), (256, 256), (300, 180)])
 def test_large_views_are_those_of_tensor_operations(make_images: Maker, height: int, width: int) -> None:
     images = make_images(4, height, width)
-    assert_same(images, drawn_for(images, replace(EVERYTHING, solarize=0.5)), 224)
+    assert_same(images, drawn_for(images, replace(EVERYTHING, solarize_prob=0.5)), 224)
 
 
 @quick
