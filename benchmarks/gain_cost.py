@@ -13,7 +13,6 @@ import torch
 from benchmarks.bench.stepping import interleaved, make
 from benchmarks.bench.turns import summary
 from benchmarks.result import write
-from iecl.objective.expansion import readings_between
 from iecl.training.settings import TrainingSettings
 
 BATCH, SIDE, BACKBONE, REPEATS = 128, 32, "resnet10-w16", 7
@@ -30,7 +29,7 @@ def main() -> None:
             (step,) = interleaved({form: method}, batch=BATCH, side=SIDE, repeats=1)[form]
             began = time.perf_counter()
             method.meters()
-            between = steps * readings_between(method.saib)
+            between = steps * method.saib.gain_interval
             shares[form].append((time.perf_counter() - began) / (between * step))
     content = {
         "setting": f"ie-cl, {BACKBONE}, batch {BATCH}, {SIDE} px, meters read every {steps} steps",

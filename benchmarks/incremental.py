@@ -23,7 +23,7 @@ from benchmarks.study import Arms, iecl, pretrained, study
 BACKBONE, EPOCHS, BATCH, PER_CLASS = "resnet10-w16", 1, 128, 2500
 BLOCKS = {
     "no block": ["saib.form=none"],
-    "printed block": ["saib.form=batch", "objective.saib_gradient=entropy"],
+    "printed block": ["saib.form=batch", "saib.host_gradient=none"],
     "certified block": ["saib.form=certified"],
 }
 CONSTRAINTS = {

@@ -17,7 +17,7 @@ ARMS: Arms = {
     "rate 1e-3, no divergence": ["--set", "optimizer.lr=1e-3", "--set", "objective.kl=none"],
     "rate 1e-3, no entropy": [
         *("--set", "optimizer.lr=1e-3", "--set", "objective.entropy=none"),
-        *("--set", "objective.saib_gradient=frozen"),  # nothing else would move the block
+        *("--set", "saib.weights=frozen"),  # nothing else would move the block
     ],
 }
 READINGS = {

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from benchmarks.result import write
 from iecl.backbones.factory import make_backbone
 from iecl.entropy import log_volume
-from iecl.objective.wrapper import PENALTIES
+from iecl.objective.terms import PENALTIES
 from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalize_convolutions
 
 BACKBONE, SIDE, SEEDS, STEPS = "resnet10-w16", 16, 3, 60

@@ -29,7 +29,7 @@ from iecl.cli.command import VERBS, main
 from iecl.data.datasets import DATASETS, FACTS
 from iecl.estimators import DIVERGENCES, ENTROPIES
 from iecl.evaluation import EVALUATIONS
-from iecl.methods import HOSTS, METHODS
+from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER
 from iecl.recipes import list_recipes, read_recipe
 from iecl.training.config import SECTIONS
 from iecl.views.policies import POLICIES, Policy
@@ -88,10 +88,10 @@ def settings_page() -> str:
         "How they are laid over each other: [Settings](../guides/settings.md)."
     ]
     for name, entry in METHODS.items():
-        if name in HOSTS:
-            host = HOSTS[name]
+        if name == WRAPPER:
             where = "the block is in `[saib]`, the terms are in `[objective]`"
-            parts.append(f"## `[method]` of {name}\n\nThose of its host, [{host}](#method-of-{host}); {where}.")
+            host = f"`host`, by default [{DEFAULT_HOST}](#method-of-{DEFAULT_HOST}), and the settings of that method"
+            parts.append(f"## `[method]` of {name}\n\n{host}; {where}.")
         else:
             cls = entry.load().Settings
             parts.append(f"## `[method]` of {name}\n\n{inspect.getdoc(cls)}\n\n{settings_table(cls)}")

@@ -144,7 +144,7 @@ def test_every_suggestion_is_a_setting_or_a_flag_that_exists() -> None:
     from iecl.methods import METHODS
 
     settings = {f"{section}.{name}" for section, cls in SECTIONS.items() for name in cls.__dataclass_fields__}
-    settings |= {"method.name"}
+    settings |= {"method.name", "method.host"}
     for entry in METHODS.values():
         cls = getattr(entry.load(), "Settings", None)
         settings |= {f"method.{name}" for name in getattr(cls, "__dataclass_fields__", {})}

@@ -11,9 +11,9 @@ from iecl import parallel
 from iecl.backbones.factory import make_backbone
 from iecl.entropy import streamed
 from iecl.meters.streaming import MOMENTS, SAMPLED
+from iecl.methods.ie_cl import IECL
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
 from iecl.objective.settings import ObjectiveSettings
-from iecl.objective.wrapper import IECL
 from iecl.saib.certified import CertifiedSAIB
 from iecl.schedule import Clock
 from iecl.views.pipeline import Views

@@ -20,7 +20,7 @@ from benchmarks.bench.stepping import make, stepper
 from benchmarks.bench.turns import Arm, over, ratios, seconds, summary, take_turns, timed
 from iecl.meters.embedding import read_embedding
 from iecl.methods.contract import Method, Step
-from iecl.objective.wrapper import IECL
+from iecl.methods.ie_cl import IECL
 from iecl.training.settings import TrainingSettings
 
 PLAIN = ["objective.entropy=none", "saib.form=none"]

@@ -6,7 +6,6 @@ which the first convolution of a host without a block need not find.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from benchmarks.bench.stepping import CLOCK, channels_last
 from iecl import counter
-from iecl.objective.wrapper import IECL
+from iecl.methods.ie_cl import IECL
 from iecl.parts.spectral_norm import follow_kernels
 from iecl.training.cost import views_of
 
@@ -51,11 +50,10 @@ def _of_terms(method: IECL, full: tuple[Tensor, ...]) -> Work:
     with torch.no_grad():
         made = method.step(views_of(method.views, len(full[0]), full[0].shape[-1]), CLOCK)
     own = {name: torch.randn_like(z).requires_grad_() for name, z in made.projections.items()}
-    host = replace(made, losses={}, readings={}, projections=own)
 
     def work() -> None:
-        terms = method.terms(host, list(full[:2]), list(full[:2]))["losses"]
-        torch.autograd.backward(torch.stack(list(terms.values())).sum())
+        terms = [method.terms.loss(*term) for term in method.terms.of_projections(own).items()]
+        torch.autograd.backward(torch.stack(terms).sum())
 
     return work
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         verify,
     )
     from iecl.errors import UserError
+    from iecl.methods.ie_cl import IECL
     from iecl.objective.attached_block import attach_block
-    from iecl.objective.wrapper import IECL
     from iecl.saib.certified import CertifiedSAIB
     from iecl.saib.printed import SAIB
 
@@ -48,7 +48,7 @@ _HOMES = {
     "verify": "iecl.api",
     "bench": "iecl.api",
     "UserError": "iecl.errors",
-    "IECL": "iecl.objective.wrapper",
+    "IECL": "iecl.methods.ie_cl",
     "attach_block": "iecl.objective.attached_block",
     "SAIB": "iecl.saib.printed",
     "CertifiedSAIB": "iecl.saib.certified",

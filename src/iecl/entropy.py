@@ -4,26 +4,19 @@ Everything a user needs under one name, `iecl.entropy`. Natural logarithms throu
 
 - maps of images: `entropy_gain`, `log_abs_det`, `stochastic_log_abs_det`, `singular_values`, `singular_range`;
 - encoders: `log_volume`;
-- embeddings: the entropies and divergences of `iecl.estimators`, and `streamed`, which accumulates and merges them.
+- embeddings: the entropies and divergences of `iecl.estimators`, each by the name of its function (`coding_rate`,
+  `softmax_kl`, ...), and `streamed`, which accumulates and merges them.
 """
 
+from typing import Any
+
 from iecl.errors import UserError
-from iecl.estimators.coding_rate import coding_rate
-from iecl.estimators.discrepancy import mmd_squared
-from iecl.estimators.divergence import (
-    gaussian_diagonal_kl,
-    gaussian_full_kl,
-    gaussian_kl,
-    isotropic_kl,
-    printed_isotropic_kl,
-    printed_kl,
-    softmax_kl,
-)
-from iecl.estimators.gaussian import covariance, gaussian_entropy, log_det_bias, log_det_entropy
+from iecl.estimators import DIVERGENCES, ENTROPIES
+from iecl.estimators.divergence import gaussian_kl, isotropic_kl, printed_isotropic_kl
+from iecl.estimators.gaussian import covariance, gaussian_entropy, log_det_bias
 from iecl.estimators.log_det import LogDet, dual_log_det, stochastic_log_det
-from iecl.estimators.nearest import nearest_divergence, nearest_entropy
-from iecl.estimators.spectrum import effective_rank, renyi_entropy, spectrum, von_neumann_entropy
-from iecl.estimators.sphere import log_vmf_constant, uniformity, uniformity_entropy, vmf_entropy
+from iecl.estimators.spectrum import effective_rank, spectrum, von_neumann_entropy
+from iecl.estimators.sphere import log_vmf_constant, uniformity
 from iecl.meters.entropy_gain import EntropyGain, entropy_gain
 from iecl.meters.jacobian import (
     Linearised,
@@ -40,7 +33,11 @@ from iecl.meters.label_free import power_law, rank_me
 from iecl.meters.streaming import MOMENTS, SAMPLED, StreamedMoments, StreamedSample
 from iecl.saib.certificate import Certificate
 
-__all__ = [
+_TABLED = {entry.target.partition(":")[2]: entry for table in (ENTROPIES, DIVERGENCES) for entry in table.values()}
+"""The estimators of the tables, by the names of their functions."""
+
+__all__ = [  # names from a table
+    *_TABLED,
     "Certificate",
     "EntropyGain",
     "Linearised",
@@ -49,42 +46,36 @@ __all__ = [
     "SingularRange",
     "StreamedMoments",
     "StreamedSample",
-    "coding_rate",
     "covariance",
     "dual_log_det",
     "effective_rank",
     "entropy_gain",
-    "gaussian_diagonal_kl",
     "gaussian_entropy",
-    "gaussian_full_kl",
     "gaussian_kl",
     "isotropic_kl",
     "jacobian",
     "log_abs_det",
     "log_det_bias",
-    "log_det_entropy",
     "log_vmf_constant",
     "log_volume",
-    "mmd_squared",
-    "nearest_divergence",
-    "nearest_entropy",
     "power_law",
     "printed_isotropic_kl",
-    "printed_kl",
     "rank_me",
-    "renyi_entropy",
     "singular_range",
     "singular_values",
-    "softmax_kl",
     "spectrum",
     "stochastic_log_abs_det",
     "stochastic_log_det",
     "streamed",
     "uniformity",
-    "uniformity_entropy",
-    "vmf_entropy",
     "von_neumann_entropy",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _TABLED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _TABLED[name].load()
 
 
 def streamed(name: str, dim: int, *, capacity: int = 4096, seed: int = 0) -> StreamedMoments | StreamedSample:

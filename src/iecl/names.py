@@ -71,6 +71,9 @@ ELSEWHERE: dict[str, str] = {
     "method.num_clusters": "clusters n_clusters k_means num_centroids",
     "saib.form": "saib block",
     "saib.patch_size": "patch patchsize",
+    "saib.host_gradient": "saib_gradient adversarial",
+    "saib.weight_decay": "saib_weight_decay",
+    "method.host": "base_method wrapped_method",
     "--out": "output_dir out_dir save_dir log_dir exp_dir run_dir output work_dir default_root_dir checkpoint_dir",
     "--init-from": "pretrained pretrained_weights weights init load_from load checkpoint ckpt start_from "
     "resume_weights from_checkpoint",
@@ -126,6 +129,13 @@ FORMER: dict[str, dict[str, str]] = {
     },
 }
 """First names of settings by section; the sections themselves are in `FORMER_SECTIONS`."""
+FORMER_GRADIENTS = {
+    "entropy": {"host_gradient": "none"},
+    "cooperative": {"host_gradient": "cooperative"},
+    "adversarial": {"host_gradient": "reversed"},
+    "frozen": {"weights": "frozen"},
+}
+"""Values of `objective.saib_gradient`, and what has taken their place in `[saib]`."""
 FORMER_SECTIONS = {"optimiser": "optimizer", "views": "augmentation"}
 FORMER_PROTOCOL = {
     "batch": "batch_size",
@@ -172,6 +182,12 @@ def current_settings(values: Mapping[str, Any]) -> dict[str, Any]:
         made[name] = (
             {former.get(key, key): item for key, item in table.items()} if isinstance(table, Mapping) else table
         )
+    objective = made.get("objective")
+    if isinstance(objective, Mapping) and objective.keys() & {"saib_gradient", "saib_weight_decay"}:
+        own = dict(objective)
+        moved = FORMER_GRADIENTS.get(str(own.pop("saib_gradient", "")), {})
+        decay = {"weight_decay": own.pop("saib_weight_decay")} if "saib_weight_decay" in own else {}
+        made |= {"objective": own, "saib": {**moved, **decay, **made.get("saib", {})}}
     return made
 
 

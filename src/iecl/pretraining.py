@@ -75,7 +75,7 @@ def resume(asked: Asked, quiet: bool) -> Path:
     if run.read_summary().get("finished"):
         log.info("%s is finished already", run.path)
         return run.path
-    origin = {"kind": "resume"} | ({"changed": changed} if changed else {})
+    origin = {"kind": "resume"} | ({"changed": [str(change) for change in changed]} if changed else {})
     return _start(config, run.path, quiet, lambda claimed: origin, goes_on=True)
 
 
@@ -98,7 +98,7 @@ def extend(parent: RunDirectory, epochs: int, out: str | Path, *, overwrite: boo
 
 def _config_afresh(asked: Asked) -> tuple[RunConfig, Path]:
     config = make_config(method=asked.method, recipe=asked.recipe, flags=asked.given, sets=asked.sets)
-    place = Path(asked.out or Path("runs") / f"{config.method_name}-{Path(config.data.name).name}")
+    place = Path(asked.out or Path("runs") / f"{config.title}-{Path(config.data.name).name}")
     if rank_at_start() == 0 and not asked.overwrite:
         RunDirectory(place).refuse_another()  # before any work is done
     folder = folder_of(config.data.name)

@@ -167,16 +167,16 @@ def read_toml(path: Path) -> dict[str, Any]:
     return parse_toml(read_text(path, MOST_TOML), str(path))
 
 
-def to_toml(sections: Mapping[str, Any], header: str, names: Mapping[str, str] | None = None) -> str:
+def to_toml(sections: Mapping[str, Any], header: str, names: Mapping[str, Mapping[str, str]] | None = None) -> str:
     """Commented TOML of settings objects by section: each key with its meaning, readable back by `read_toml`.
 
-    `names` gives a section a first key `name`, for one whose further keys depend on that name.
+    `names` gives a section first keys, such as `name`, on which its further keys depend.
     """
     lines = [f"# {line}" for line in header.splitlines()]
     for section, settings in sections.items():
         lines += ["", f"[{section}]"]
         if names and section in names:
-            lines.append(f"name = {shown(names[section])}")
+            lines += [f"{key} = {shown(value)}" for key, value in names[section].items()]
         docs = {f.name: f.metadata["doc"] for f in fields(settings)}
         lines += [f"{key} = {shown(value)}  # {docs[key]}" for key, value in as_values(settings).items()]
     return "\n".join(lines) + "\n"

@@ -103,8 +103,8 @@ def test_a_row_that_comes_twice_counts_once() -> None:
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: entropy.streamed("spread", 4), r"no meter is called 'spread' \(name\); one of: gaussian-logdet, "),
-        (lambda: StreamedMoments("knn", 4), r"'knn' is no function of moments \(name\); one of: gaussian-logdet"),
+        (lambda: entropy.streamed("spread", 4), r"no meter is called 'spread' \(name\); one of: coding-rate, "),
+        (lambda: StreamedMoments("knn", 4), r"'knn' is no function of moments \(name\); one of: coding-rate"),
         (lambda: StreamedSample("renyi"), r"'renyi' is not measured on a sample \(name\); one of: knn"),
         (lambda: Moments(4).update(torch.ones(2, 3)), r"rows of width 4 \(embeddings of shape \(2, 3\)\); build it"),
         (lambda: StreamedMoments("renyi", 4).value(), r"renyi needs at least 2 rows \(0 rows so far\)"),

@@ -12,9 +12,10 @@ from torch import Tensor
 from iecl import parallel
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
+from iecl.methods.ie_cl import IECL
 from iecl.objective.settings import ObjectiveSettings
-from iecl.objective.wrapper import IECL
 from iecl.saib.certified import CertifiedSAIB
+from iecl.saib.settings import SAIBSettings
 from iecl.views.pipeline import Views
 
 HEADS = {"hidden_dim": 16, "out_dim": 8, "queue_size": 16}
@@ -36,7 +37,8 @@ def method_of(case: str) -> Method:
     host = make(METHODS["moco-v2"].load(), **HEADS, symmetric=True)
     without_batch_norm(host)
     block = CertifiedSAIB(image_size=16, hidden_dim=4, cascade=2)
-    return IECL(host, block, ObjectiveSettings(expansion=case, expansion_images=EXPANSIONS[case]), side="both")
+    objective = ObjectiveSettings(expansion=case, expansion_images=EXPANSIONS[case])
+    return IECL(host, block, objective, SAIBSettings(side="both"))
 
 
 @patch.object(Tensor, "float", Tensor.double)  # what is widened to 32 bits is widened to 64 here

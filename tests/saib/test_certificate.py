@@ -296,3 +296,56 @@ def test_the_budget_of_a_pixel_does_not_depend_on_the_images() -> None:
     block(100 * images(2, 8))
     block.after_step()
     assert torch.equal(block.layers[0].gain, before)
+
+
+# --- a budget for each image: the gain depends on the image ---
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(
+    seed=st.integers(0, 10**6),
+    scale=st.floats(0.01, 10),
+    budget=st.floats(0.01, 5),
+    cascade=st.integers(1, 3),
+    climbs=st.booleans(),
+)
+def test_with_a_budget_for_each_image_no_volume_shrinks_and_the_weaker_bounds_hold(
+    seed: int, scale: float, budget: float, cascade: int, climbs: bool
+) -> None:
+    block = block_with(seed, cascade=cascade, budget=budget, budget_kind="image")
+    x = scale * images(3, 8, seed)
+    if climbs:
+        climb(block, x, 3)
+    stream = Stream(seed, torch.arange(3))
+    block.train()
+    found = block.certificate(x, stream)
+    matrix = jacobian(lambda image: block(image, stream), x)
+    sigma, log_det = torch.linalg.svdvals(matrix), torch.linalg.slogdet(matrix).logabsdet
+    assert (log_det >= -ROUNDING).all()
+    assert (found.log_det >= 0).all()
+    assert (log_det >= found.log_det - ROUNDING).all()
+    assert (log_det <= found.log_det_most * (1 + ROUNDING) + ROUNDING).all()
+    assert (sigma[:, -1] >= found.sigma_min * (1 - ROUNDING)).all()
+    assert (sigma[:, 0] <= found.sigma_max * (1 + ROUNDING)).all()
+    assert found.exact_log_det is None
+
+
+def test_a_budget_for_each_image_is_kept_by_each_and_may_contract_a_direction() -> None:
+    block, x = block_with(0, budget=3.0, budget_kind="image"), 0.1 * images(16, 8)
+    stream = Stream(0, torch.arange(16))
+    change = block.train()(x, stream) - x
+    assert torch.allclose(change.square().mean((1, 2, 3)).sqrt(), torch.tensor(3.0).double(), rtol=1e-4)
+    sigma = torch.linalg.svdvals(jacobian(block.at(stream), x))
+    assert sigma.min() < 1 - 1e-3  # what the proof does not promise does not hold
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("cascade", [1, 2])
+def test_a_strength_that_is_drawn_keeps_volume(strength: float, cascade: int) -> None:
+    block, x = block_with(1, cascade=cascade, budget=2.0), images(4, 8)
+    stream = Stream(0, torch.arange(4))
+    block(x, stream)
+    matrix = jacobian(lambda image: image + strength * (block.at(stream)(image) - image), x)
+    assert (torch.linalg.slogdet(matrix).logabsdet >= -ROUNDING).all()
+    if cascade == 1:
+        assert (torch.linalg.svdvals(matrix)[:, -1] >= 1 - ROUNDING).all()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_the_paper_recipe_is_what_is_printed() -> None:
     config = make_config(recipe="ie-cl/paper", flags=SHAPES)
     method = config.method_settings()
     assert (config.optimizer.name, config.optimizer.lr, config.optimizer.weight_decay) == ("adamw", 0.3, 1e-5)
-    assert (config.objective.entropy_weight, config.objective.kl_weight, config.objective.saib_weight_decay) == (
+    assert (config.objective.entropy_weight, config.objective.kl_weight, config.saib.weight_decay) == (
         0.2,
         0.09,
         1e-4,
@@ -39,10 +40,10 @@ def test_the_paper_recipe_is_what_is_printed() -> None:
         0.9,
         False,
     )
-    assert (config.objective.encoder, config.objective.kl_gradient, config.objective.saib_gradient) == (
+    assert (config.objective.encoder, config.objective.kl_gradient, config.saib.host_gradient) == (
         "spectral-norm",
         "anchor",
-        "entropy",
+        "none",
     )
     assert (config.saib.form, config.saib.side, config.training.batch_size) == ("batch", "query", 256)
 
@@ -117,7 +118,7 @@ def test_a_plan_survives_its_own_settings_file(tmp_path: Path) -> None:
 def test_a_difference_names_both_values() -> None:
     old = make_config(flags=SHAPES)
     new = make_config(flags=SHAPES, sets=["training.batch_size=64", "method.temperature=0.5"])
-    assert difference(old, new) == [
+    assert [str(change) for change in difference(old, new)] == [
         "method.temperature was 0.2, now 0.5",
         "training.batch_size was 256, now 64",
     ]
@@ -137,3 +138,56 @@ def test_the_default_block_is_there_only_where_views_are_crops(policy: str, form
 @pytest.mark.parametrize(("size", "patch"), [(32, 4), (96, 4), (224, 16)])
 def test_the_patch_follows_the_image_size(size: int, patch: int) -> None:
     assert resolved(make_config(recipe="ie-cl/paper", flags=SHAPES), size).saib.patch_size == patch
+
+
+# --- ie-cl is a method, and what it is around is a setting ---
+
+
+def test_the_host_of_ie_cl_is_a_setting_and_brings_its_own_recipe() -> None:
+    config = make_config(method="ie-cl", flags=SHAPES, sets=["method.host=byol"])
+    byol, default = make_config(method="byol", flags=SHAPES), make_config(flags=SHAPES)
+    assert (config.method_name, config.host_name, config.title) == ("ie-cl", "byol", "ie-cl-byol")
+    assert (config.method_settings(), config.optimizer) == (byol.method_settings(), byol.optimizer)
+    assert (config.saib, config.objective) == (default.saib, default.objective)
+
+
+def test_a_method_with_a_block_is_ie_cl_around_it() -> None:
+    short = make_config(method="byol", flags={**SHAPES, "saib": {"form": "certified"}})
+    long = make_config(
+        method="ie-cl",
+        flags=SHAPES,
+        sets=["method.host=byol", "saib.form=certified", "objective.entropy=none", "objective.entropy_weight=0.2"],
+    )
+    assert (short.method_name, short.host_name) == ("ie-cl", "byol")
+    assert {str(change) for change in difference(short, long)} == {
+        "saib.host_gradient was auto, now reversed",  # which is what auto means
+        "objective.entropy_on was query, now both",  # of a term that is off
+    }
+    assert 'host = "byol"' in short.to_toml("x")
+    assert config_from_values(short.values()) == config_from_values(config_from_values(short.values()).values())
+
+
+def test_a_method_with_a_term_and_one_without_are_told_apart() -> None:
+    assert make_config(method="byol", flags=SHAPES, sets=["objective.kl=mmd"]).method_name == "ie-cl"
+    assert make_config(method="byol", flags=SHAPES).method_name == "byol"
+    assert make_config(flags=SHAPES).title == "ie-cl"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"sets": ["method.host=boyl"]}, "no host is called 'boyl'.*did you mean byol"),
+        ({"sets": ["method.host=ie-cl"]}, "no host is called 'ie-cl'"),
+        ({"method": "byol", "sets": ["method.host=simclr"]}, "byol has no host.*use --method ie-cl"),
+    ],
+)
+def test_a_wrong_host_is_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        make_config(flags=SHAPES, **arguments)
+
+
+def test_a_printed_block_comes_with_the_printed_term_unless_that_is_said() -> None:
+    flags = {**SHAPES, "saib": {"form": "batch"}}
+    assert make_config(method="byol", flags=flags).objective.entropy == "coding-rate"
+    assert make_config(method="byol", flags=flags, sets=["objective.entropy=none"]).objective.entropy == "none"
+    assert make_config(method="byol", flags={**SHAPES, "saib": {"form": "certified"}}).objective.entropy == "none"

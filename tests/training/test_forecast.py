@@ -45,6 +45,7 @@ def measured(**changes: Any) -> dict[str, Any]:
         "metrics_megabytes": 0.0,
         "free_megabytes": 8000,
         "least_batch": 2,
+        "small_batch": {"below": 256, "reason": "its negatives are the other images of the batch"},
         "image_side": 32,
         "settings": {"method": {"name": "simclr", "queue_size": 0}},
     }
@@ -113,9 +114,9 @@ def test_what_speaks_against_a_plan_is_said(changes: dict[str, Any], config: Run
     assert line
 
 
-def test_a_queue_lifts_the_warning_of_small_batches() -> None:
-    assert warnings_for(measured(settings={"method": {"queue_size": 4096}}), planned(64, "moco-v2")) == []
-    assert warnings_for(measured(settings={"method": {"queue_size": 0}}), planned(64, "moco-v2"))
+def test_a_method_that_knows_of_no_small_batch_is_not_warned_of() -> None:
+    assert warnings_for(measured(small_batch=None), planned(64, "moco-v2")) == []
+    assert warnings_for(measured(), planned(64, "moco-v2"))
     assert warnings_for(measured(), planned(256)) == []
 
 

@@ -24,7 +24,7 @@ def test_workers_and_processes_may_change_and_are_told(tmp_path: Path, caplog: p
     with caplog.at_level(logging.WARNING):
         config, changed = settings_to_resume(run, "", {}, ["training.devices=1", "data.num_workers=3"])
     assert (config.training.devices, config.data.num_workers) == (1, 3)
-    assert changed == ["data.num_workers was 0, now 3", "training.devices was 2, now 1"]
+    assert list(map(str, changed)) == ["data.num_workers was 0, now 3", "training.devices was 2, now 1"]
     assert "training.devices was 2, now 1: images and draws stay the same" in caplog.text
     assert "workers" not in caplog.text
 

@@ -13,7 +13,7 @@ from iecl.comparison.results import read_result, result_files
 from iecl.data.settings import LEAST_SIDE
 from iecl.errors import UserError, did_you_mean
 from iecl.files import MOST_TOML, check, parse_toml, read_text
-from iecl.methods import HOSTS, METHODS
+from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER
 from iecl.names import current_settings
 from iecl.recipes import list_recipes
 from iecl.runs.directory import RunDirectory
@@ -111,7 +111,7 @@ def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
     from iecl.training.config import make_config
     from iecl.training.cost import cost_of
 
-    host = HOSTS.get(args.name, args.name)
+    host = DEFAULT_HOST if args.name == WRAPPER else args.name
     formula = formula_of(METHODS[args.name].load())
     say(args, f"{args.name}: {METHODS[args.name].summary}", "", *(f"  {line}" for line in formula.splitlines()), "")
     cost = cost_of(args.name, args.backbone or "auto", args.image_size or SIZE)
@@ -122,10 +122,11 @@ def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
     heading = "settings, as --set method.NAME=VALUE, with the default recipe's values:"
     say(args, heading if declared else "it has no settings")
     say(args, *(f"  {f.name:<{width}}  {f.metadata['doc']} ({shown(values[f.name])})" for f in declared))
-    if args.name in HOSTS:
+    if args.name == WRAPPER:
         say(
             args,
-            f"its host is {host}; [saib] and [objective] hold the rest: iecl describe {args.name}/paper",
+            f"these are the settings of its host, {host}; --set method.host=NAME takes any other method. "
+            f"[saib] and [objective] hold the rest: iecl describe {args.name}/paper",
         )
     documented = {f.name: {"doc": f.metadata["doc"], "default": values[f.name]} for f in declared}
     return {"method": args.name, "host": host, "formula": formula, "cost": asdict(cost), "settings": documented}

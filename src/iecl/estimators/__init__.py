@@ -4,15 +4,48 @@ Every row of the tables can be called with its defaults: an entropy as f(z), whe
 a divergence as f(p, q), which is 0 (up to the estimator's bias) for equal laws.
 """
 
+from dataclasses import dataclass
+
 from iecl.registry import Entry
 
-ENTROPIES: dict[str, Entry] = {
-    "coding-rate": Entry("iecl.estimators.coding_rate:coding_rate", "bits to code the rows up to an error; bounded"),
-    "gaussian-logdet": Entry("iecl.estimators.gaussian:log_det_entropy", "entropy of a Gaussian with this covariance"),
-    "knn": Entry("iecl.estimators.nearest:nearest_entropy", "Kozachenko-Leonenko: distances to the nearest rows"),
-    "renyi": Entry("iecl.estimators.spectrum:renyi_entropy", "matrix Renyi entropy of order 2; ignores scale"),
-    "uniformity": Entry("iecl.estimators.sphere:uniformity_entropy", "minus the uniformity of rows on the sphere"),
-    "vmf-kde": Entry("iecl.estimators.sphere:vmf_entropy", "kernel density on the sphere, each row left out in turn"),
+
+@dataclass(frozen=True)
+class EntropyEntry(Entry):
+    """An entropy of the table: what must be known of it besides its function."""
+
+    grows_with_dim: bool = False
+    """Whether it is a sum over dimensions."""
+    is_of_moments: bool = False
+    """Whether mean and covariance are enough to compute it, so that a stream of any length can be measured exactly."""
+
+
+ENTROPIES: dict[str, EntropyEntry] = {
+    "coding-rate": EntropyEntry(
+        "iecl.estimators.coding_rate:coding_rate",
+        "bits to code the rows up to an error; bounded",
+        grows_with_dim=True,
+        is_of_moments=True,
+    ),
+    "gaussian-logdet": EntropyEntry(
+        "iecl.estimators.gaussian:log_det_entropy",
+        "entropy of a Gaussian with this covariance",
+        grows_with_dim=True,
+        is_of_moments=True,
+    ),
+    "knn": EntropyEntry(
+        "iecl.estimators.nearest:nearest_entropy",
+        "Kozachenko-Leonenko: distances to the nearest rows",
+        grows_with_dim=True,
+    ),
+    "renyi": EntropyEntry(
+        "iecl.estimators.spectrum:renyi_entropy", "matrix Renyi entropy of order 2; ignores scale", is_of_moments=True
+    ),
+    "uniformity": EntropyEntry(
+        "iecl.estimators.sphere:uniformity_entropy", "minus the uniformity of rows on the sphere"
+    ),
+    "vmf-kde": EntropyEntry(
+        "iecl.estimators.sphere:vmf_entropy", "kernel density on the sphere, each row left out in turn"
+    ),
 }
 
 DIVERGENCES: dict[str, Entry] = {

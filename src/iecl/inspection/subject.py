@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from iecl import counter
 from iecl.console import ProgressLine
@@ -19,18 +19,16 @@ from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import LoadedModel, load_model
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
-from iecl.objective.wrapper import IECL
+from iecl.methods.ie_cl import IECL
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, weights_in
 from iecl.runs.directory import RunDirectory
-from iecl.saib.certified import CertifiedSAIB
-from iecl.saib.printed import SAIB
+from iecl.saib.contract import InputBlock
 from iecl.training.config import RunConfig, read_config
 from iecl.training.factory import assemble_method
 from iecl.views.pipeline import make_plain, make_views
 from iecl.views.policies import AugmentationSettings, ViewSpec, plain_share, resolve_views
 from iecl.weights.file import load_into
 
-Block = SAIB | CertifiedSAIB
 LEAST_IMAGES = 8
 
 
@@ -39,7 +37,7 @@ class Subject:
     """A model and images, ready to be measured; everything is in evaluation mode but the block."""
 
     model: LoadedModel
-    block: Block | None
+    block: InputBlock | None
     project: Callable[[Tensor], Tensor] | None
     """The online projection of views; None where only a backbone is known."""
     data_name: str
@@ -95,9 +93,9 @@ def load_subject(
     )
 
 
-def _count(images: int, there: int, block: nn.Module | None) -> int:
+def _count(images: int, there: int, block: InputBlock | None) -> int:
     """How many images to look at: the batch form of the printed block takes its own number and no other."""
-    wanted = block.batch if isinstance(block, SAIB) and block.form == "batch" else min(images, there)
+    wanted = block.batch if block is not None and block.batch else min(images, there)
     if wanted < LEAST_IMAGES or wanted > there:
         few = min(wanted, there)
         raise UserError(

@@ -16,11 +16,10 @@ from iecl.errors import UserError
 from iecl.estimators import ENTROPIES
 from iecl.estimators.gaussian import gaussian_entropy, shrunk
 from iecl.estimators.spectrum import SMALLEST
-from iecl.registry import Entry
 
-MOMENTS = ("gaussian-logdet", "coding-rate", "von-neumann", "effective-rank", "renyi")
+MOMENTS = (*(name for name, entry in ENTROPIES.items() if entry.is_of_moments), "von-neumann", "effective-rank")
 """Entropies that are functions of the count, the mean and the covariance of the rows: exact on any number of rows."""
-SAMPLED = ("knn", "uniformity", "vmf-kde")
+SAMPLED = tuple(name for name, entry in ENTROPIES.items() if not entry.is_of_moments)
 """Entropies that compare pairs of rows: exact up to the capacity of the sample, and of a random sample above it."""
 
 
@@ -167,8 +166,7 @@ class StreamedSample:
         if name not in SAMPLED:
             raise UserError(f"{name!r} is not measured on a sample", where="name", do=f"one of: {', '.join(SAMPLED)}")
         self.name, self.capacity, self.key = name, capacity, counter.key(seed, "entropy sample")
-        entry: Entry = ENTROPIES[name]
-        self.estimator = entry.load()
+        self.estimator = ENTROPIES[name].load()
         self.rows: Tensor | None = None
         self.positions = torch.zeros(0, dtype=torch.long)
 

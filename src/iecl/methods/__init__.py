@@ -3,7 +3,7 @@
 from iecl.registry import Entry
 
 METHODS: dict[str, Entry] = {
-    "ie-cl": Entry("iecl.objective.wrapper:IECL", "a momentum-contrast host behind an input block, with entropy terms"),
+    "ie-cl": Entry("iecl.methods.ie_cl:IECL", "any other method, its host, behind an input block, with entropy terms"),
     "simclr": Entry("iecl.methods.simclr:SimCLR", "match two views of an image among all other views of the batch"),
     "moco-v2": Entry("iecl.methods.moco_v2:MoCoV2", "match a momentum copy's key among the batch or a queue of keys"),
     "moco-v3": Entry("iecl.methods.moco_v3:MoCoV3", "predict a momentum copy's key among the keys of a large batch"),
@@ -35,5 +35,6 @@ METHODS: dict[str, Entry] = {
     "random": Entry("iecl.methods.random:Random", "no training at all: the floor under every method"),
 }
 
-HOSTS: dict[str, str] = {"ie-cl": "moco-v2"}
-"""Methods that are a host inside the IE-CL objective, and the host whose settings they take."""
+WRAPPER = "ie-cl"
+"""The method that is a block and terms around another one: its setting `host`, whose settings it takes."""
+DEFAULT_HOST = "moco-v2"

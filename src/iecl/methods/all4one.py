@@ -60,6 +60,7 @@ class All4One(Method):
     """
 
     Settings = All4OneSettings
+    has_target = True
 
     def __init__(self, backbone: nn.Module, settings: All4OneSettings) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ class All4One(Method):
         anchor, query = views.global_crops[:2]
         h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
-        k_anchor, k_query = (normalize(self.momentum(x), dim=1) for x in (anchor, query))
+        k_anchor, k_query = (normalize(self.momentum(x), dim=1) for x in views.targets[:2])
         past = self.queue.read()  # before the batch enters, or each image would be its own neighbor
         near_anchor, near_query = (nearest_rows(k, past, self.settings.num_neighbors) for k in (k_anchor, k_query))
         neighbor = self._neighbor(near_anchor, z_query) + self._neighbor(near_query, z_anchor)
@@ -110,15 +111,6 @@ class All4One(Method):
     def _centroid(self, centroids: Float[Tensor, "n out"], own: Float[Tensor, "n out"]) -> Float[Tensor, ""]:
         """Find the summary of the other view by the centroid of this one."""
         return _contrast(centroids, own, self.settings.centroid_temperature)
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The online projection of a view, before the predictors."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The online backbone."""
-        return self.backbone
 
     def after_step(self, clock: Clock) -> None:
         """Move the momentum copy, once the optimizer has moved the online network."""

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from iecl.backbones.factory import width_of
 from iecl.losses.prediction import unit_distance
-from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.methods.contract import Method, MethodSettings, SmallBatch, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.schedule import Clock, Ramp
@@ -42,6 +41,10 @@ class BYOL(Method):
     """
 
     Settings = BYOLSettings
+    has_target = True
+    small_batch = SmallBatch(
+        256, "its batch norms stand in for negatives: accuracy falls below 256 (Grill et al. 2020, figure 3)"
+    )
 
     def __init__(self, backbone: nn.Module, settings: BYOLSettings) -> None:
         super().__init__()
@@ -56,17 +59,9 @@ class BYOL(Method):
         h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
         p_anchor, p_query = self.predictor(z_anchor), self.predictor(z_query)
-        loss = unit_distance(p_anchor, self.momentum(query)) + unit_distance(p_query, self.momentum(anchor))
+        k_anchor, k_query = (self.momentum(x) for x in views.targets[:2])
+        loss = unit_distance(p_anchor, k_query) + unit_distance(p_query, k_anchor)
         return Step({"prediction": loss}, torch.cat(h), {"anchor": z_anchor, "query": z_query})
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The online projection of a view, before the predictor."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The online backbone."""
-        return self.backbone
 
     def after_step(self, clock: Clock) -> None:
         """Move the momentum copy, once the optimizer has moved the online network."""

@@ -7,11 +7,12 @@ shapes its next step is a parameter or a persistent buffer. Time enters as a `Cl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from iecl.parts.momentum_copy import MomentumCopy
 from iecl.schedule import Clock
 from iecl.views.pipeline import Views
 from iecl.views.policies import ViewSpec
@@ -62,6 +63,20 @@ Survey = Callable[[Encode], Float[Tensor, "samples width"]]
 """Applies a function, without gradient, to a plain view of every sample and returns all rows on every process."""
 
 
+@dataclass(frozen=True)
+class SmallBatch:
+    """What is known of a method with few images in a batch."""
+
+    below: int
+    reason: str
+
+
+IN_BATCH = SmallBatch(
+    256,
+    "its negatives are the other images of the batch: SimCLR's accuracy falls below 256 (Chen et al. 2020, figure 9)",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MethodSettings:
     """The settings of one method; each method file has its own."""
@@ -78,18 +93,35 @@ class Method(nn.Module, ABC):
     """Whether the constructor takes `DataFacts` after the settings."""
     online: frozenset[str] = frozenset({"anchor", "query"})
     """Which of the first two views the loss sends gradient to: an input block can learn from it only there."""
+    has_target: ClassVar[bool] = False
+    """Whether a branch without gradient sees `views.targets`."""
+    small_batch: SmallBatch | None = None
+    """Below which batch it is known to lose accuracy; None: nothing is known."""
+    backbone: nn.Module
 
     @abstractmethod
     def step(self, views: Views, clock: Clock) -> Step:
         """The losses of one batch of views."""
 
-    @abstractmethod
     def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
         """The online projection of a view, with gradient: what the entropy terms read."""
+        features: Tensor = self.encoder()(x)
+        projector = getattr(self, "projector", None)
+        return features if projector is None else projector(features)
 
-    @abstractmethod
     def encoder(self) -> nn.Module:
         """The backbone that the run is for: what evaluation reads and export writes."""
+        return self.backbone
+
+    def encoders(self) -> list[nn.Module]:
+        """The encoder and its momentum copies."""
+        copies = [part.parts[0] for part in self.modules() if isinstance(part, MomentumCopy)]
+        return [self.encoder(), *copies]
+
+    @classmethod
+    def has_group_norms(cls, settings: Any) -> bool:
+        """Whether its batch norms see the same groups of images however many processes share a batch."""
+        return False
 
     def before_epoch(self, survey: Survey, clock: Clock) -> Iterable[nn.Parameter]:
         """Before the first step of each epoch; returns parameters drawn anew, whose past the optimizer forgets."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import counter
@@ -83,12 +82,3 @@ class DeepCluster(Method):
         self.head.weight.copy_(HEAD_DEVIATION * counter.normal(key, positions, self.head.in_features))
         self.head.bias.zero_()
         return self.head.parameters()
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The feature itself: there is no projector, the head reads it."""
-        h: Tensor = self.backbone(x)
-        return h
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone

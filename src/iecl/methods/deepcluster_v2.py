@@ -108,12 +108,3 @@ class DeepClusterV2(Method):
             self.assigned[number, self.seen] = labels
         self.seen.fill_(False)
         return ()
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The projection whose direction is clustered."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone

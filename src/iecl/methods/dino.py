@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl import parallel
@@ -110,15 +109,6 @@ class DINO(Method):
             settings.teacher_temperature_start
             + (settings.teacher_temperature - settings.teacher_temperature_start) * way
         )
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The student's projection, before the last layer."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The student's backbone."""
-        return self.backbone
 
     def after_backward(self, clock: Clock) -> None:
         """Hold the last layer still at first, while there is little to distill."""

@@ -54,6 +54,7 @@ class LightMoCo(Method):
     """
 
     Settings = LightMoCoSettings
+    has_target = True
 
     def __init__(self, backbone: nn.Module, settings: LightMoCoSettings) -> None:
         super().__init__()
@@ -75,17 +76,22 @@ class LightMoCo(Method):
         self.queue = Queue(settings.queue_size, settings.out_dim)
         self.online = frozenset({"anchor", "query"} if settings.symmetric else {"anchor"})
 
+    @classmethod
+    def has_group_norms(cls, settings: LightMoCoSettings) -> bool:
+        """As the setting says."""
+        return settings.norm_groups > 0
+
     def step(self, views: Views, clock: Clock) -> Step:
         """The smoothed contrast of the anchor with the query's key, and the other way round when symmetric."""
-        anchor, query = views.global_crops[:2]
+        (anchor, query), (target_anchor, target_query) = views.global_crops[:2], views.targets[:2]
         h_anchor = self.backbone(anchor)
-        z_anchor, k_query = self.projector(h_anchor), self._keys(query, clock, view=1)
+        z_anchor, k_query = self.projector(h_anchor), self._keys(target_query, clock, view=1)
         loss = self._contrast(z_anchor, k_query, clock)
         if not self.settings.symmetric:
             self.queue.push(parallel.gather(k_query))
             return Step({"contrast": loss}, h_anchor, {"anchor": z_anchor, "key": k_query})
         h_query = self.backbone(query)
-        z_query, k_anchor = self.projector(h_query), self._keys(anchor, clock, view=0)
+        z_query, k_anchor = self.projector(h_query), self._keys(target_anchor, clock, view=0)
         loss = loss + self._contrast(z_query, k_anchor, clock)
         self.queue.push(torch.cat([parallel.gather(k_anchor), parallel.gather(k_query)]))
         return Step({"contrast": loss}, torch.cat([h_anchor, h_query]), {"anchor": z_anchor, "query": z_query})
@@ -103,15 +109,6 @@ class LightMoCo(Method):
         mass = settings.smooth.at(clock) if clock.epoch >= settings.plain_epochs else 0.0
         shares = neighbor_shares(settings.spread, mass, settings.num_neighbors)
         return smoothed_info_nce(z, keys, self.queue.read(), settings.temperature, shares)
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The online projection of a view."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The online backbone."""
-        return self.backbone
 
     def after_step(self, clock: Clock) -> None:
         """Move the momentum copy, once the optimizer has moved the online encoder."""

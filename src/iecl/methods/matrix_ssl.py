@@ -53,6 +53,7 @@ class MatrixSSL(Method):
     """
 
     Settings = MatrixSSLSettings
+    has_target = True
 
     def __init__(self, backbone: nn.Module, settings: MatrixSSLSettings) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class MatrixSSL(Method):
         h_anchor, h_query = self.backbone(anchor), self.backbone(query)
         z_anchor, z_query = self.projector(h_anchor), self.projector(h_query)
         predicted = [parallel.gather(self.predictor(z)) for z in (z_anchor, z_query)]
-        targets = [parallel.gather(self.momentum(view)) for view in (query, anchor)]  # the other view of each
+        targets = [parallel.gather(self.momentum(view)) for view in reversed(views.targets[:2])]  # of the other view
         pairs = list(zip(targets, predicted, strict=True))
         losses = {"uniformity": torch.stack([self._uniformity(k, z) for k, z in pairs]).mean()}
         if self.settings.alignment:
@@ -83,15 +84,6 @@ class MatrixSSL(Method):
     def _alignment(self, k: Float[Tensor, "all out"], z: Float[Tensor, "all out"]) -> Float[Tensor, ""]:
         settings = self.settings
         return settings.alignment * matrix_alignment(k, z, ridge=settings.ridge, order=settings.order)
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The online projection of a view, before the predictor."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The online backbone."""
-        return self.backbone
 
     def after_step(self, clock: Clock) -> None:
         """Move the momentum copy, once the optimizer has moved the online encoder."""

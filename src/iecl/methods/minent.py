@@ -68,10 +68,6 @@ class MinEnt(Method):
         """The output of the first head, standardized over the batch: what the nearest one-hot vector is sought for."""
         return standardized(self.heads[0](self.backbone(x)))
 
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone
-
 
 def _targets(outputs: Float[Tensor, "n count"]) -> Int64[Tensor, " n"]:
     """The targets of our rows, standardized over the rows of all processes."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from iecl import counter, parallel
 from iecl.backbones.factory import width_of
 from iecl.losses.info_nce import info_nce, info_nce_queue
-from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.methods.contract import IN_BATCH, Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.parts.queue import Queue
@@ -51,6 +51,7 @@ class MoCoV2(Method):
     """
 
     Settings = MoCoV2Settings
+    has_target = True
 
     def __init__(self, backbone: nn.Module, settings: MoCoV2Settings) -> None:
         super().__init__()
@@ -64,13 +65,19 @@ class MoCoV2(Method):
         self.momentum = MomentumCopy(backbone, self.projector)
         self.queue = Queue(settings.queue_size, settings.out_dim) if settings.queue_size else None
         self.online = frozenset({"anchor", "query"} if settings.symmetric else {"anchor"})
+        self.small_batch = None if settings.queue_size else IN_BATCH
+
+    @classmethod
+    def has_group_norms(cls, settings: MoCoV2Settings) -> bool:
+        """As the setting says."""
+        return settings.norm_groups > 0
 
     def step(self, views: Views, clock: Clock) -> Step:
         """`ctr(q_anchor, k_query)`, and the other way round when symmetric."""
-        anchor, query = views.global_crops[:2]
+        (anchor, query), (target_anchor, target_query) = views.global_crops[:2], views.targets[:2]
         h_anchor = self.backbone(anchor)
         z_anchor = self.projector(h_anchor)
-        k_query = self._keys(query, clock, view=1)
+        k_query = self._keys(target_query, clock, view=1)
         if not self.settings.symmetric:
             loss = self._contrast(z_anchor, k_query)
             self._remember(k_query)
@@ -80,7 +87,7 @@ class MoCoV2(Method):
             )
         h_query = self.backbone(query)  # one view at a time: batch norm sees one view, as in the paper
         z_query = self.projector(h_query)
-        k_anchor = self._keys(anchor, clock, view=0)
+        k_anchor = self._keys(target_anchor, clock, view=0)
         loss = (self._contrast(z_anchor, k_query) + self._contrast(z_query, k_anchor)) / 2
         self._remember(torch.cat([k_query, k_anchor]))
         return Step({"contrast": loss}, torch.cat([h_anchor, h_query]), {"anchor": z_anchor, "query": z_query})
@@ -102,15 +109,6 @@ class MoCoV2(Method):
     def _remember(self, keys: Tensor) -> None:
         if self.queue is not None:
             self.queue.push(keys)
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The online projection of a view."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The online backbone."""
-        return self.backbone
 
     def after_step(self, clock: Clock) -> None:
         """Move the momentum copy, once the optimizer has moved the online encoder."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from iecl import parallel
 from iecl.backbones.factory import width_of
 from iecl.losses.scaled_info_nce import scaled_info_nce
-from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.methods.contract import IN_BATCH, Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.schedule import Clock, Ramp
@@ -46,6 +46,7 @@ class MoCoV3(Method):
     """
 
     Settings = MoCoV3Settings
+    has_target, small_batch = True, IN_BATCH
 
     def __init__(self, backbone: nn.Module, settings: MoCoV3Settings) -> None:
         super().__init__()
@@ -63,22 +64,14 @@ class MoCoV3(Method):
         anchor, query = views.global_crops[:2]
         h = [self.backbone(x) for x in (anchor, query)]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
-        loss = self._contrast(z_anchor, query) + self._contrast(z_query, anchor)
+        target_anchor, target_query = views.targets[:2]
+        loss = self._contrast(z_anchor, target_query) + self._contrast(z_query, target_anchor)
         return Step({"contrast": loss}, torch.cat(h), {"anchor": z_anchor, "query": z_query})
 
     def _contrast(self, z: Float[Tensor, "n out"], other: Float[Tensor, "n 3 h w"]) -> Float[Tensor, ""]:
         """A key never carries gradient, so gathering it is plain; predictions stay on their process."""
         keys = parallel.gather(self.momentum(other))
         return scaled_info_nce(self.predictor(z), keys, self.settings.temperature, first=parallel.rank() * len(z))
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The online projection of a view, before the predictor."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The online backbone."""
-        return self.backbone
 
     def after_step(self, clock: Clock) -> None:
         """Move the momentum copy, once the optimizer has moved the online network."""

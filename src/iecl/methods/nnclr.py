@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from iecl import parallel
 from iecl.backbones.factory import width_of
 from iecl.losses.info_nce import info_nce
-from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.methods.contract import IN_BATCH, Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.neighbors import nearest_rows
 from iecl.parts.queue import Queue
@@ -44,6 +44,7 @@ class NNCLR(Method):
     """
 
     Settings = NNCLRSettings
+    small_batch = IN_BATCH
 
     def __init__(self, backbone: nn.Module, settings: NNCLRSettings) -> None:
         super().__init__()
@@ -76,12 +77,3 @@ class NNCLR(Method):
         neighbors = nearest_rows(z, past)[:, 0]
         first = parallel.rank() * len(z)
         return info_nce(neighbors, parallel.gather(predictions), self.settings.temperature, first=first)
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The projection of a view, before the predictor."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.schedule import Clock
@@ -39,12 +38,3 @@ class Random(Method):
         h_anchor, h_query = (self.backbone(view) for view in views.global_crops[:2])
         loss = self.idle.square().sum()
         return Step({"idle": loss}, torch.cat([h_anchor, h_query]), {"anchor": h_anchor, "query": h_query})
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n width"]:
-        """The features of a view: there is no projector."""
-        h: Tensor = self.backbone(x)
-        return h
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone

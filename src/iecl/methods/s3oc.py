@@ -78,10 +78,6 @@ class S3OC(Method):
         z: Tensor = self.layers[0](self.backbone(x))
         return z
 
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone
-
 
 def _assign(similar: Float[Tensor, "n count"]) -> Int64[Tensor, " n"]:
     """The cluster of each of our rows, after each center's similarities were standardized over all processes."""

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from iecl import parallel
 from iecl.backbones.factory import width_of
 from iecl.losses.nt_xent import nt_xent
-from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.methods.contract import IN_BATCH, Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.schedule import Clock
 from iecl.settings import setting
@@ -38,6 +37,7 @@ class SimCLR(Method):
     """
 
     Settings = SimCLRSettings
+    small_batch = IN_BATCH
 
     def __init__(self, backbone: nn.Module, settings: SimCLRSettings) -> None:
         super().__init__()
@@ -64,12 +64,3 @@ class SimCLR(Method):
         # Each view gathered by itself, with gradient: row i is the same image in both, on every process.
         loss = nt_xent(parallel.gather(z_anchor), parallel.gather(z_query), self.settings.temperature)
         return Step({"contrast": loss}, h, {"anchor": z_anchor, "query": z_query})
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The projection of a view."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone

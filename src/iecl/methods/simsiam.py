@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from iecl.backbones.factory import width_of
 from iecl.losses.prediction import negative_cosine
-from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step
+from iecl.methods.contract import Method, MethodSettings, ParamGroup, SmallBatch, Step
 from iecl.parts.mlp import mlp
 from iecl.schedule import Clock
 from iecl.settings import setting
@@ -39,6 +38,8 @@ class SimSiam(Method):
     """
 
     Settings = SimSiamSettings
+    has_target = True
+    small_batch = SmallBatch(64, "the authors go down to 64 (Chen and He 2021, table 2)")
 
     def __init__(self, backbone: nn.Module, settings: SimSiamSettings) -> None:
         super().__init__()
@@ -53,17 +54,11 @@ class SimSiam(Method):
         h = [self.backbone(x) for x in views.global_crops[:2]]  # one view at a time: batch norm sees one view
         z_anchor, z_query = (self.projector(x) for x in h)
         p_anchor, p_query = self.predictor(z_anchor), self.predictor(z_query)
-        loss = (negative_cosine(p_anchor, z_query) + negative_cosine(p_query, z_anchor)) / 2
+        k_anchor, k_query = z_anchor, z_query
+        if views.target_crops:
+            k_anchor, k_query = (self.project(x) for x in views.target_crops)
+        loss = (negative_cosine(p_anchor, k_query) + negative_cosine(p_query, k_anchor)) / 2
         return Step({"prediction": loss}, torch.cat(h), {"anchor": z_anchor, "query": z_query})
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The projection of a view, before the predictor."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone
 
     def param_groups(self) -> Iterable[ParamGroup]:
         """The predictor apart: it must keep up with projections that change, also late in a run."""

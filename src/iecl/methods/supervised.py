@@ -65,7 +65,3 @@ class Supervised(Method):
         """The logits of a view: there is no other projection."""
         logits: Tensor = self.classifier(self.backbone(x))
         return logits
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from iecl import parallel
 from iecl.backbones.factory import width_of
 from iecl.losses.swapped_prediction import sinkhorn, swapped_prediction
-from iecl.methods.contract import Method, MethodSettings, Step
+from iecl.methods.contract import Method, MethodSettings, SmallBatch, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.multi_crop import encode_views
 from iecl.parts.prototypes import Prototypes
@@ -50,6 +50,9 @@ class SwAV(Method):
     """
 
     Settings = SwAVSettings
+    small_batch = SmallBatch(
+        256, "a batch far smaller than the prototypes leaves some of them empty (facebookresearch/swav)"
+    )
 
     def __init__(self, backbone: nn.Module, settings: SwAVSettings) -> None:
         super().__init__()
@@ -90,15 +93,6 @@ class SwAV(Method):
             queue.push(keys)
         codes = sinkhorn(balanced, settings.epsilon, settings.iterations)
         return codes[first : first + len(scores)]
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The projection that is compared with the prototypes."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone
 
     def after_backward(self, clock: Clock) -> None:
         """Hold the prototypes still at first: random ones that move run into each other."""

@@ -5,8 +5,7 @@ from typing import final
 
 import torch
 import torch.nn.functional as F  # noqa: N812, the name all torch code uses
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from iecl import parallel
 from iecl.backbones.factory import width_of
@@ -62,12 +61,3 @@ class VICReg(Method):
             "covariance": settings.covariance * torch.stack([covariance_penalty(z) for z in everyone]).sum(),
         }
         return Step(losses, torch.cat([h_anchor, h_query]), {"anchor": z_anchor, "query": z_query})
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The projection of a view."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone

@@ -89,15 +89,6 @@ class Viewmaker(Method):
         change = reverse_gradient(self.maker(image.detach(), stream))
         return ((image + change).clamp(0, 1) - self.mean) / self.std
 
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The projection of a view as it is, without the maker."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone
-
     def param_groups(self) -> Iterable[ParamGroup]:
         """The encoder, and the view maker at a rate of its own and without weight decay."""
         encoder = [p for part in (self.backbone, self.projector) for p in part.parameters() if p.requires_grad]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor, nn
 
 from iecl import counter, parallel
@@ -92,12 +92,3 @@ class WMSE(Method):
                 do=f"use a multiple of {self.least}, or a smaller method.out_dim",
             )
         return size
-
-    def project(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n out"]:
-        """The projection of a view, before whitening."""
-        z: Tensor = self.projector(self.backbone(x))
-        return z
-
-    def encoder(self) -> nn.Module:
-        """The backbone."""
-        return self.backbone

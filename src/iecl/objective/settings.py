@@ -2,17 +2,15 @@
 
 from dataclasses import dataclass
 
+from iecl.estimators import DIVERGENCES, ENTROPIES
 from iecl.settings import setting
-
-ENTROPY_NAMES = ("none", "coding-rate", "gaussian-logdet", "knn", "renyi", "uniformity", "vmf-kde")
-DIVERGENCE_NAMES = ("none", "gaussian-diag", "gaussian-full", "softmax", "printed", "knn", "mmd")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveSettings:
-    """What is added to the host's loss, and what moves the input block."""
+    """What is added to the host's loss."""
 
-    entropy: str = setting("none", "estimator of the entropy that is maximized", choices=ENTROPY_NAMES)
+    entropy: str = setting("none", "estimator of the entropy that is maximized", choices=("none", *ENTROPIES))
     entropy_weight: float = setting(0.2, "weight λ of the entropy", low=0, needs="objective.entropy")
     entropy_on: str = setting(
         "query",
@@ -20,8 +18,15 @@ class ObjectiveSettings:
         choices=("query", "anchor", "both"),
         needs="objective.entropy",
     )
+    entropy_norm: str = setting(
+        "sqrt-dim",
+        "what an entropy that is a sum over dimensions (coding-rate, gaussian-logdet, knn) is divided by: the root of "
+        "their number, so that one weight serves every width, or nothing",
+        choices=("sqrt-dim", "none"),
+        needs="objective.entropy",
+    )
     raw: bool = setting(False, "entropy and divergence of projections as they are; the default is on the unit sphere")
-    kl: str = setting("none", "divergence that keeps the query near the anchor", choices=DIVERGENCE_NAMES)
+    kl: str = setting("none", "divergence that keeps the query near the anchor", choices=("none", *DIVERGENCES))
     kl_weight: float = setting(0.09, "weight β of the divergence", low=0, needs="objective.kl")
     kl_gradient: str = setting(
         "anchor",
@@ -54,15 +59,17 @@ class ObjectiveSettings:
     expansion_images: int = setting(
         8, "how many images of a batch the expansion is measured on", low=1, needs="objective.expansion"
     )
-    saib_gradient: str = setting(
-        "adversarial",
-        "what trains the block: entropy alone (printed), the whole loss, the whole loss reversed, or nothing",
-        choices=("entropy", "cooperative", "adversarial", "frozen"),
-        needs="saib.form",
-    )
-    saib_weight_decay: float = setting(1e-4, "weight decay γ of the block", low=0, needs="saib.form")
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is added to the host's loss."""
         return self.entropy == self.kl == self.encoder == self.expansion == "none"
+
+    def measures(self, view: str) -> bool:
+        """Whether a term of ours needs the projection of this view, `anchor` or `query`."""
+        return self.kl != "none" or (self.entropy != "none" and self.entropy_on in (view, "both"))
+
+    def moves(self, view: str) -> bool:
+        """Whether a term of ours sends gradient to this view, and so to a block on it."""
+        by_kl = self.kl != "none" and self.kl_gradient in (view, "both")
+        return by_kl or (self.entropy != "none" and self.entropy_on in (view, "both"))

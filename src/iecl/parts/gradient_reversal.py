@@ -1,4 +1,4 @@
-"""A layer that does nothing forwards and turns the gradient round backwards: two players, one objective."""
+"""A layer that does nothing forwards and scales the gradient backwards: two players, one objective."""
 
 from typing import Any
 
@@ -6,14 +6,21 @@ import torch
 from torch import Tensor
 
 
-class _Reverse(torch.autograd.Function):
+class _Scale(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return -gradients[0]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.factor * gradients[0], None
+
+
+def scale_gradient(x: Tensor, factor: float) -> Tensor:
+    """`x` itself; the gradient on its way back is multiplied by `factor`: -1 turns it round, 0 stops it."""
+    scaled: Tensor = _Scale.apply(x, factor)
+    return scaled
 
 
 def reverse_gradient(x: Tensor) -> Tensor:
@@ -24,5 +31,4 @@ def reverse_gradient(x: Tensor) -> Tensor:
     >>> x.grad
     tensor([-1., -1.])
     """
-    reversed_: Tensor = _Reverse.apply(x)
-    return reversed_
+    return scale_gradient(x, -1.0)

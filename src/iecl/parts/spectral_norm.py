@@ -169,6 +169,12 @@ def input_sizes(encoder: nn.Module, image_size: int) -> dict[str, tuple[int, int
     >>> input_sizes(nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 4, 1)), 9)
     {'0': (9, 9), '1': (4, 4)}
     """
+    if image_size < 1:
+        raise UserError(
+            "the operator norm of a convolution depends on the size of the images",
+            where="objective.encoder_norm = operator",
+            do="give image_size=, their side, or use encoder_norm = kernel",
+        )
     found: dict[str, tuple[int, int]] = {}
     parts = [(name, part) for name, part in encoder.named_modules() if isinstance(part, nn.Conv2d)]
     hooks = [

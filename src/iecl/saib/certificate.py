@@ -2,11 +2,11 @@
 
 A layer has J = I + a (W' D W + V' E V) with D, E >= 0. Leaving out units can only lower its eigenvalues, so that units
 within one patch give a block-diagonal matrix below J. Layers in a row multiply: determinants exactly, the smallest and
-the largest singular values as bounds.
+the largest singular values as bounds. A gain a that depends on the image takes one direction out of the expansion.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -29,7 +29,7 @@ class Certificate:
     """What is proved of the block's Jacobian at each of n images; natural logarithms."""
 
     sigma_min: Float[Tensor, " n"]
-    """No singular value is below this, which is at least 1."""
+    """No singular value is below this, which is at least 1 where the gain does not depend on the image."""
     sigma_max: Float[Tensor, " n"]
     """No singular value is above this."""
     log_det: Float[Tensor, " n"]
@@ -40,9 +40,11 @@ class Certificate:
     """log det J itself, up to rounding; None if it was not asked for or would take too long."""
 
 
-def certify(layers: Sequence[TiedJacobian], *, exact: bool = True) -> Certificate:
+def certify(layers: Sequence[TiedJacobian], *, exact: bool = True, is_gain_fixed: bool = True) -> Certificate:
     """The bounds of all layers in a row; `exact` asks for the determinant itself where that is possible."""
     parts = [_certify_layer(layer, exact) for layer in layers]
+    if not is_gain_fixed:
+        parts = [_without_one_direction(part) for part in parts]
     known = [part.exact_log_det for part in parts if part.exact_log_det is not None]
     return Certificate(
         sigma_min=torch.stack([part.sigma_min for part in parts]).prod(0),
@@ -73,6 +75,20 @@ def _certify_layer(layer: TiedJacobian, exact: bool) -> Certificate:
     )
 
 
+def _without_one_direction(part: Certificate) -> Certificate:
+    """The bounds where a = budget / RMS of the change: J = I + a S C, with S between 0 and I and of rank one below I.
+
+    det J = det(I + a S^½ C S^½), whose eigenvalues interlace with those of I + a C: the largest one may be lost. And
+    J = (I - u w')(I + a C) with |u| <= 1, |w| <= 1 - 1 / sigma_max.
+    """
+    return replace(
+        part,
+        sigma_min=1 / part.sigma_max,
+        sigma_max=2 * part.sigma_max,
+        log_det=(part.log_det - part.sigma_max.log()).clamp_min(0),
+    )
+
+
 def _patch_blocks(layer: TiedJacobian) -> Float[Tensor, "n patches width width"]:
     """I + a (W' D W + the 3×3 units that lie inside the patch), patch by patch."""
     patch, width = layer.patch, layer.coarse[0].numel()
@@ -86,7 +102,7 @@ def _patch_blocks(layer: TiedJacobian) -> Float[Tensor, "n patches width width"]
         weight = torch.cat([weight, inside])
         slopes = torch.cat([slopes, own[..., 1:-1, 1:-1].flatten(2)], 2)
     identity = torch.eye(width, dtype=weight.dtype, device=weight.device)
-    return identity + layer.gain * torch.einsum("npu,ua,ub->npab", slopes, weight, weight)
+    return identity + torch.einsum("n,npu,ua,ub->npab", layer.gain, slopes, weight, weight)
 
 
 def _trace(layer: TiedJacobian) -> Float[Tensor, " n"]:

@@ -1,11 +1,12 @@
 """From settings to a block."""
 
 from iecl.saib.certified import CertifiedSAIB
+from iecl.saib.contract import InputBlock
 from iecl.saib.printed import SAIB
 from iecl.saib.settings import SAIBSettings
 
 
-def make_saib(settings: SAIBSettings, *, image_size: int, batch: int) -> SAIB | CertifiedSAIB | None:
+def make_saib(settings: SAIBSettings, *, image_size: int, batch: int) -> InputBlock | None:
     """The block that the settings describe, for `batch` images in each process; None when they ask for none."""
     settings = settings.for_size(image_size)
     if settings.form == "none":

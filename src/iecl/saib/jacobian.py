@@ -34,7 +34,7 @@ class TiedJacobian:
     fine: Float[Tensor, "few c 3 3"]
     coarse_slopes: Float[Tensor, "n units rows columns"]
     fine_slopes: Float[Tensor, "n few h w"]
-    gain: Float[Tensor, ""]
+    gain: Float[Tensor, " n"]
 
     @property
     def patch(self) -> int:
@@ -44,16 +44,20 @@ class TiedJacobian:
     def patch_times(self, v: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         """M v."""
         hidden = self.coarse_slopes * conv2d(v, self.coarse, stride=self.patch)
-        return v + self.gain * conv_transpose2d(hidden, self.coarse, stride=self.patch)
+        return v + self._gains * conv_transpose2d(hidden, self.coarse, stride=self.patch)
 
     def times(self, v: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         """J v."""
         hidden = self.fine_slopes * conv2d(v, self.fine, padding=1)
-        return self.patch_times(v) + self.gain * conv_transpose2d(hidden, self.fine, padding=1)
+        return self.patch_times(v) + self._gains * conv_transpose2d(hidden, self.fine, padding=1)
+
+    @property
+    def _gains(self) -> Float[Tensor, "n 1 1 1"]:
+        return self.gain[:, None, None, None]
 
     def patch_log_det(self) -> Float[Tensor, " n"]:
         """Log det M, exact and differentiable."""
-        slopes = self.gain * self.coarse_slopes.flatten(2).transpose(1, 2)
+        slopes = self.gain[:, None, None] * self.coarse_slopes.flatten(2).transpose(1, 2)
         return dual_log_det(self.coarse.flatten(1), slopes).sum(1)
 
     def log_det(self, *, probes: int, steps: int, seed: int = 0) -> LogDet:
@@ -134,8 +138,8 @@ class TiedJacobian:
 
     def _repeated(self, times: int) -> "TiedJacobian":
         """Each image several times in a row, so that one product serves several vectors."""
-        slopes = (part.repeat_interleave(times, 0) for part in (self.coarse_slopes, self.fine_slopes))
-        return replace(self, **dict(zip(("coarse_slopes", "fine_slopes"), slopes, strict=True)))
+        names = ("coarse_slopes", "fine_slopes", "gain")
+        return replace(self, **{name: getattr(self, name).repeat_interleave(times, 0) for name in names})
 
     def _strip_height(self) -> int:
         """Whole patches, and at least the two pixels that the 3×3 map and its adjoint reach together."""

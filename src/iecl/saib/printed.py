@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from iecl.counter import Stream
 from iecl.errors import UserError, did_you_mean
+from iecl.saib.contract import InputBlock
 from iecl.saib.settings import SKIPS, SAIBSettings, sides
 from iecl.settings import build
 
@@ -46,7 +47,7 @@ def unpatchify(
     return cut.transpose(3, 4).reshape(n, c, height, width)
 
 
-class SAIB(nn.Module):
+class SAIB(InputBlock):
     """The printed input block: `x + unpatchify(tokens + convolutions(tokens))`.
 
     >>> block = SAIB(image_size=32, batch=8, patch_size=4)
@@ -104,7 +105,8 @@ class SAIB(nn.Module):
                 where="saib.form = batch",
                 do="give batch=, the number of images in every step, or form='sample'",
             )
-        self.form, self.batch, self.patch_size = form, batch, patch_size
+        self.form, self.batch, self.patch_size = form, batch if form == "batch" else 0, patch_size
+        self.gain_images = None if form == "batch" else 32  # so many give its batch norm usual statistics
         self.channels, self.height, self.width = channels, height, width
         grid = (height // patch_size) * (width // patch_size)
         lanes = batch if form == "batch" else channels
@@ -139,9 +141,6 @@ class SAIB(nn.Module):
                 where="saib.form = batch",
                 do="keep every batch at that size (drop the last one), or use saib.form = sample",
             )
-
-    def after_step(self) -> None:
-        """Nothing to do: the printed block keeps no budget."""
 
     def extra_repr(self) -> str:
         """What `print` shows beside the parts."""

@@ -1,4 +1,4 @@
-"""Which input block a run has, and its shape."""
+"""Which input block a run has, its shape, where it stands and what trains it."""
 
 from dataclasses import dataclass, replace
 
@@ -6,6 +6,8 @@ from iecl.errors import UserError
 from iecl.settings import setting
 
 SKIPS = ("inner", "stack", "image")
+PRINTED = ("batch", "sample")
+"""The forms of the printed block."""
 
 
 def sides(image_size: int | tuple[int, int]) -> tuple[int, int]:
@@ -32,8 +34,31 @@ class SAIBSettings:
     )
     side: str = setting(
         "auto",
-        "which view passes the block; auto: the query, or the anchor where only there the host could teach it",
-        choices=("auto", "query", "anchor", "both"),
+        "which view passes the block; target: both, where a branch without gradient sees them; auto: the query, or "
+        "the anchor for a certified block that could learn only there",
+        choices=("auto", "query", "anchor", "both", "target"),
+        needs="saib.form",
+    )
+    weights: str = setting(
+        "learned",
+        "learned by gradients; frozen: as they were drawn; redrawn: drawn again at each step",
+        choices=("learned", "frozen", "redrawn"),
+        needs="saib.form",
+    )
+    host_gradient: str = setting(
+        "auto",
+        "what the host's loss does to a learned block: reversed (it climbs the loss), cooperative (descends it), none; "
+        "the block always climbs entropy and expansion and descends the divergence. auto: reversed for a certified "
+        "block; for a printed one none, or cooperative if no term of [objective] reaches it",
+        choices=("auto", "reversed", "cooperative", "none"),
+        needs="saib.form",
+    )
+    weight_decay: float = setting(1e-4, "weight decay γ of the block", low=0, needs="saib.form")
+    probability: float = setting(1.0, "chance that an image passes the block", low=0, high=1, needs="saib.form")
+    strength: str = setting(
+        "constant",
+        "share of the block's change that an image gets; uniform: drawn between 0 and 1 for each image",
+        choices=("constant", "uniform"),
         needs="saib.form",
     )
     patch_size: int = setting(
@@ -69,17 +94,23 @@ class SAIBSettings:
         needs="saib.form",
     )
     noise_scale: float = setting(
-        1.0, "certified block: deviation of the noise before the activation", low=0, needs="saib.form"
+        1.0, "certified block: standard deviation of the noise before the activation", low=0, needs="saib.form"
     )
     budget: float = setting(
         0.5, "certified block: how large the change is, in units of the normalized image", low=0, needs="saib.form"
     )
     budget_kind: str = setting(
         "rms",
-        "certified block: rms: the budget is the RMS of the change; pixel: no pixel ever changes by more",
-        choices=("rms", "pixel"),
+        "certified block: rms: the budget is the RMS of the change over a batch; image: of the change of each image; "
+        "pixel: no pixel ever changes by more",
+        choices=("rms", "image", "pixel"),
         needs="saib.form",
     )
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether it is one of the paper's forms."""
+        return self.form in PRINTED
 
     def for_size(self, image_size: int) -> "SAIBSettings":
         """The same block with its patch chosen for this image size."""

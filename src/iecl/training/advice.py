@@ -1,7 +1,6 @@
 """From what a probe measured to what a run will take, what to choose, and what to beware of. No torch, no clock."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
@@ -13,33 +12,6 @@ KNN_IMAGES = 2048
 """Training images that the online kNN looks at."""
 KEPT = 3
 """Checkpoints that stay: last, previous and best; one more is there while it is written."""
-
-
-@dataclass(frozen=True)
-class Least:
-    """The smallest batch that a method is known to work well with."""
-
-    batch: int
-    reason: str
-
-
-IN_BATCH = (
-    "its negatives are the other images of the batch: SimCLR's accuracy falls below 256 (Chen et al. 2020, figure 9)"
-)
-LEAST_BATCH: dict[str, Least] = {
-    "simclr": Least(256, IN_BATCH),
-    "ie-cl": Least(256, IN_BATCH),
-    "moco-v2": Least(256, IN_BATCH),
-    "moco-v3": Least(256, IN_BATCH),
-    "nnclr": Least(256, IN_BATCH),
-    "byol": Least(
-        256, "its batch norms stand in for negatives: accuracy falls below 256 (Grill et al. 2020, figure 3)"
-    ),
-    "simsiam": Least(64, "the authors go down to 64 (Chen and He 2021, table 2)"),
-    "barlow-twins": Least(128, "69.7 % with 128 against 71.7 % with 1,024 (facebookresearch/barlowtwins#7)"),
-    "swav": Least(256, "a batch far smaller than the prototypes leaves some of them empty (facebookresearch/swav)"),
-}
-"""Where a queue holds the negatives, the batch may be smaller: see `small_batch`."""
 
 
 def forecast(measured: Mapping[str, Any], config: RunConfig, batch: int) -> dict[str, Any]:
@@ -102,7 +74,7 @@ def suggested_batch(measured: Mapping[str, Any], config: RunConfig) -> tuple[int
         batch = 2 ** ((images // config.training.grad_accumulation).bit_length() - 1)
         return max(2, batch), f"{images:,} images do not fill a batch of {asked:,}"
     if asked < measured["least_batch"]:
-        return measured["least_batch"], f"{config.method_name} needs {measured['least_batch']}"
+        return measured["least_batch"], f"{config.title} needs {measured['least_batch']}"
     batch = asked
     while free and memory_at(measured, batch) > ROOM * free and batch // 2 >= max(2, measured["least_batch"]):
         batch //= 2
@@ -130,9 +102,9 @@ def warnings_for(measured: Mapping[str, Any], config: RunConfig) -> list[str]:
     if batch * config.training.grad_accumulation > measured["images"]:
         found.append(f"a batch of {batch:,} is more than the {measured['images']:,} images there are: it cannot train")
     if batch < measured["least_batch"]:
-        found.append(f"{config.method_name} needs at least {measured['least_batch']} images, the batch has {batch}")
-    elif small := small_batch(measured, config):
-        found.append(f"a batch of {batch} is small for {config.method_name}: {small.reason}")
+        found.append(f"{config.title} needs at least {measured['least_batch']} images, the batch has {batch}")
+    elif (small := measured["small_batch"]) and batch < small["below"]:
+        found.append(f"a batch of {batch} is small for {config.title}: {small['reason']}")
     if config.data.image_size > side:
         found.append(
             f"views of {config.data.image_size} px are larger than the images, whose shorter side is {side:g} px: "
@@ -142,10 +114,3 @@ def warnings_for(measured: Mapping[str, Any], config: RunConfig) -> list[str]:
     if free and memory > free:
         found.append(f"it would take {memory:,.0f} MB of memory, {free:,} MB are free")
     return found
-
-
-def small_batch(measured: Mapping[str, Any], config: RunConfig) -> Least | None:
-    """What is known of a method whose batch is below what it works well with; None: nothing."""
-    least = LEAST_BATCH.get(config.method_name)
-    has_queue = config.host_name == "moco-v2" and measured["settings"]["method"]["queue_size"]
-    return None if least is None or has_queue or config.training.batch_size >= least.batch else least

@@ -9,13 +9,13 @@ from iecl.data.datasets import DATASETS
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError
 from iecl.launch import outside_launch
-from iecl.methods import HOSTS, METHODS
+from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER
 from iecl.names import suggestion
 from iecl.objective.settings import ObjectiveSettings
 from iecl.recipes import read_recipe
 from iecl.registry import resolve
 from iecl.runs.directory import RunDirectory
-from iecl.saib.settings import SAIBSettings
+from iecl.saib.settings import PRINTED, SAIBSettings
 from iecl.settings import Values, as_values, build, merge, parse_assignment, to_toml
 from iecl.training.settings import BackboneSettings, OptimizerSettings, TrainingSettings
 from iecl.views.policies import AugmentationSettings, resolve_views
@@ -29,6 +29,8 @@ SECTIONS: dict[str, type] = {
     "optimizer": OptimizerSettings,
     "training": TrainingSettings,
 }
+NAMES = ("name", "host")
+"""Keys of `[method]` that say whose settings its other keys are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,23 +53,27 @@ class RunConfig:
 
     @property
     def host_name(self) -> str:
-        """The method whose settings `method` holds: the host, for a method that wraps one."""
-        return HOSTS.get(self.method_name, self.method_name)
+        """The method whose settings `method` holds: the host of ie-cl, or the method itself."""
+        return str(self.method.get("host", self.method_name))
 
     @property
-    def is_wrapped(self) -> bool:
-        """Whether the IE-CL objective is around the host."""
-        return self.method_name in HOSTS or self.saib.form != "none" or not self.objective.is_plain
+    def title(self) -> str:
+        """The method for people and file names: ie-cl with its host, where that is not the usual one."""
+        is_usual = self.host_name in (self.method_name, DEFAULT_HOST)
+        return self.method_name if is_usual else f"{self.method_name}-{self.host_name}"
 
     def method_settings(self) -> Any:
-        """The method's settings as their own type; imports the method."""
+        """The settings of the method, or of its host, as their own type; imports the method."""
         cls = METHODS[self.host_name].load().Settings
-        return build(cls, {key: value for key, value in self.method.items() if key != "name"}, "method")
+        return build(cls, {key: value for key, value in self.method.items() if key not in NAMES}, "method")
+
+    def _names(self) -> dict[str, str]:
+        return {key: str(self.method[key]) for key in NAMES if key in self.method}
 
     def to_toml(self, header: str) -> str:
         """All settings as commented TOML, with the method's defaults filled in."""
         sections = {"method": self.method_settings()} | {name: getattr(self, name) for name in SECTIONS}
-        return to_toml(sections, header, names={"method": self.method_name})
+        return to_toml(sections, header, names={"method": self._names()})
 
     def recipe(self) -> str:
         """The settings as a recipe that may be given away: it says what the data were called, not where they were."""
@@ -79,7 +85,7 @@ class RunConfig:
 
     def values(self) -> dict[str, Any]:
         """All settings as plain values."""
-        made: dict[str, Any] = {"method": {"name": self.method_name} | as_values(self.method_settings())}
+        made: dict[str, Any] = {"method": self._names() | as_values(self.method_settings())}
         return made | {name: as_values(getattr(self, name)) for name in SECTIONS}
 
 
@@ -117,22 +123,34 @@ def make_config(
 
     Without a recipe the method's own `default` is taken; without a method, the recipe's, or `ie-cl`.
     """
+    given: Values = flags or {}
+    for text in sets:
+        given = _sections(merge(given, parse_assignment(text)), "--set")
     if recipe:
-        values = _sections(read_recipe(recipe, method or "ie-cl"), recipe)
-        named = values.get("method", {}).get("name", "ie-cl")
+        values = _sections(read_recipe(recipe, method or WRAPPER), recipe)
+        named = values.get("method", {}).get("name", WRAPPER)
         if method and method != named:
             raise UserError(f"recipe {recipe} is for {named}, not for {method}", where="--method")
         method = named
-    method = method or "ie-cl"
+    method = method or WRAPPER
     resolve(method, METHODS, "method", "--method")
     if not recipe:
-        values = read_recipe("default", method)
-    values = merge(values, flags or {})
-    for text in sets:
-        values = _sections(merge(values, parse_assignment(text)), "--set")
+        values = _default_recipe(method, given.get("method", {}).get("host", ""))
+    values = merge({"method": {"name": method}}, merge(values, given))
     if not values.get("data", {}).get("name"):
         raise UserError("which images?", where="--data", do="name a folder of images, or one of: iecl list datasets")
-    return config_from_values(merge({"method": {"name": method}}, values))
+    if values.get("saib", {}).get("form") in PRINTED:  # the printed block is trained by the printed term
+        values = merge({"objective": {"entropy": "coding-rate"}}, values)
+    return config_from_values(values)
+
+
+def _default_recipe(method: str, host: str) -> dict[str, Any]:
+    """The default of a method; of ie-cl around another host: that of the host, with the block and terms of ie-cl."""
+    if method != WRAPPER or host in ("", DEFAULT_HOST):
+        return read_recipe("default", method)
+    resolve(host, {name: entry for name, entry in METHODS.items() if name != WRAPPER}, "host", "method.host")
+    own, under = read_recipe("default", WRAPPER), read_recipe("default", host)
+    return merge(under, {"method": {"name": method}, "saib": own["saib"], "objective": own["objective"]})
 
 
 def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig:
@@ -141,8 +159,20 @@ def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig
     built: dict[str, Any] = {name: build(cls, values.get(name, {}), name, origin) for name, cls in SECTIONS.items()}
     if "name" not in values.get("method", {}):
         raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
-    resolve(values["method"]["name"], METHODS, "method", origin or "method.name")
-    return RunConfig(method=values["method"], **built)
+    for key in NAMES:
+        resolve(values["method"].get(key, WRAPPER), METHODS, key.replace("name", "method"), origin or f"method.{key}")
+    is_plain = built["saib"].form == "none" and built["objective"].is_plain
+    return RunConfig(method=_with_host(values["method"], is_plain), **built)
+
+
+def _with_host(method: Values, is_plain: bool) -> dict[str, Any]:
+    """The table of a method: one with a block or terms of [objective] is ie-cl around it."""
+    name, rest = method["name"], {key: value for key, value in method.items() if key not in NAMES}
+    if name == WRAPPER:
+        return {"name": name, "host": method.get("host", DEFAULT_HOST), **rest}
+    if "host" in method:
+        raise UserError(f"{name} has no host", where="method.host", do=f"use --method {WRAPPER}")
+    return {"name": name, **rest} if is_plain else {"name": WRAPPER, "host": name, **rest}
 
 
 def _sections(values: Values, where: str) -> Values:
@@ -176,14 +206,26 @@ def without_effect(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def difference(old: RunConfig, new: RunConfig) -> list[str]:
-    """Every setting that differs, as `training.batch_size was 512, now 256`."""
+@dataclass(frozen=True)
+class Change:
+    """A setting that has two values."""
+
+    name: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} was {self.before}, now {self.after}"
+
+
+def difference(old: RunConfig, new: RunConfig) -> list[Change]:
+    """Every setting that differs."""
     before, after = old.values(), new.values()
     return [
-        f"{section}.{key} was {before[section].get(key)}, now {after[section].get(key)}"
-        for section in before
-        for key in before[section]
-        if before[section][key] != after[section].get(key)
+        Change(f"{section}.{key}", value, after[section].get(key))
+        for section, table in before.items()
+        for key, value in table.items()
+        if value != after[section].get(key)
     ]
 
 

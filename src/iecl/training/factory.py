@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from iecl import counter
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.methods import METHODS
+from iecl.methods import METHODS, WRAPPER
 from iecl.methods.contract import DataFacts, Method
-from iecl.objective.wrapper import IECL
+from iecl.methods.ie_cl import IECL
 from iecl.saib.factory import make_saib
 from iecl.training.config import RunConfig
 from iecl.training.gradient_checkpointing import recompute_blocks
@@ -47,16 +47,15 @@ def assemble_method(
         facts = DataFacts(samples, classes, config.data.image_size, config.data.mean, config.data.std)
         host: Method = host_class(backbone, config.method_settings(), *([facts] if host_class.needs_facts else []))
         batch = batch_per_process(config, world)
-        saib = make_saib(config.saib, image_size=config.data.image_size, batch=batch)
-        method: Method = host
-        if config.is_wrapped:
-            method = IECL(host, saib, config.objective, side=config.saib.side, image_size=config.data.image_size)
+        size = config.data.image_size
+        block = make_saib(config.saib, image_size=size, batch=batch)
+        is_wrapped = config.method_name == WRAPPER
+        method: Method = IECL(host, block, config.objective, config.saib, image_size=size) if is_wrapped else host
     if config.training.gradient_checkpointing:
         recompute_blocks(backbone, config.backbone.name)  # momentum copies keep nothing anyway
     if config.training.compile:
-        for part in method.modules():
-            if type(part) is type(backbone):  # and its slow copies
-                part.compile()
+        for encoder in method.encoders():
+            encoder.compile()
     return method
 
 

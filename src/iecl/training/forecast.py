@@ -12,6 +12,7 @@ from iecl.console import duration, plain_table
 from iecl.data.resolve import usable_cores
 from iecl.errors import TrainingError, UserError
 from iecl.files import check, damaged, number, read_json
+from iecl.names import current_settings
 from iecl.runs.directory import RunDirectory
 from iecl.settings import as_values
 from iecl.training.advice import forecast, suggested_batch, suggested_workers, warnings_for
@@ -39,7 +40,7 @@ def predict(config: RunConfig, seconds: float = PROBE_SECONDS, *, quiet: bool = 
     rows = [forecast(measured, config, size) for size in table if size <= measured["images"]]
     return {
         **forecast(measured, config, asked if asked in table and asked <= measured["images"] else batch),
-        "method": config.method_name,
+        "method": config.title,
         "backbone": config.backbone.name,
         "epochs": config.training.epochs,
         "images": measured["images"],
@@ -114,10 +115,10 @@ def held_against(run: RunDirectory, config: RunConfig, summary: Mapping[str, Any
     where = str(run.forecast)
     check(made, where, needed={"measured": dict, "seconds": float, "memory_megabytes": float})
     check(made["measured"], where, needed={"settings": dict})
-    changed = difference(config_from_values(made["measured"]["settings"]), config)
-    changed = [line for line in changed if not line.startswith(FREE)]
-    if changed:
-        return {"other_settings": changed}
+    changed = difference(config_from_values(current_settings(made["measured"]["settings"])), config)
+    others = [str(change) for change in changed if change.name not in FREE]
+    if others:
+        return {"other_settings": others}
     seconds, megabytes = number(made["seconds"]), number(made["memory_megabytes"])
     if not math.isfinite(seconds + megabytes):
         raise damaged(where, "it predicts numbers that are not finite")

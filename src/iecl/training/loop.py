@@ -129,7 +129,7 @@ class Loop:
         config, count = self.config, sum(p.numel() for p in self.method.encoder().parameters())
         start = f", from step {self.step}" if self.step else ""
         return (
-            f"{config.method_name} trains {config.backbone.name} ({count / 1e6:.1f} M weights) on "
+            f"{config.title} trains {config.backbone.name} ({count / 1e6:.1f} M weights) on "
             f"{counted(len(self.source), 'image')} of {config.data.image_size} px: "
             f"{counted(config.training.epochs, 'epoch')} of {counted(self.steps_per_epoch, 'step')}{start}"
         )
@@ -213,9 +213,8 @@ class Loop:
         if lost:
             raise TrainingError(
                 f"no loss reaches {len(lost)} trainable weights, first {lost[0]}",
-                where="objective.saib_gradient" if "saib" in lost[0] else self.config.method_name,
-                do="give the block a term that moves it (objective.entropy, method.symmetric=true), or freeze it with "
-                "objective.saib_gradient=frozen",
+                where=self.config.title,
+                do="this is a fault of the method, please report it",
             )
 
     def _end_epoch(self, epoch: int) -> None:

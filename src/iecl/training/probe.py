@@ -87,7 +87,9 @@ def probe(config: RunConfig, seconds: float, line: ProgressLine) -> dict[str, An
     began = time.monotonic()
     config = replace(config, training=on_this_machine(config.training))
     world = max(1, config.training.devices) * config.training.nodes
-    least = assemble_method(config, world).min_batch
+    method = assemble_method(config, world)
+    least, small = method.min_batch, method.small_batch
+    del method
     alone = replace(config.training, devices=1, nodes=1, strategy="auto", loggers=(), epochs=LONG)
     fabric = make_fabric(alone, Path())
     free = free_memory(fabric.device)
@@ -102,6 +104,7 @@ def probe(config: RunConfig, seconds: float, line: ProgressLine) -> dict[str, An
         "device": fabric.device.type,
         "processes": world,
         "least_batch": least * world,
+        "small_batch": None if small is None else asdict(small),
         "images": opened.images,
         "open_seconds": opened.seconds,
         "rest_megabytes": opened.rest_megabytes,

@@ -6,9 +6,10 @@ from typing import Any
 
 from iecl.data.resolve import folder_of
 from iecl.errors import UserError
+from iecl.methods import METHODS
 from iecl.runs.directory import RunDirectory
 from iecl.settings import merge, parse_assignment
-from iecl.training.config import RunConfig, config_from_values, difference, read_config, with_launch
+from iecl.training.config import Change, RunConfig, config_from_values, difference, read_config, with_launch
 
 log = logging.getLogger("iecl.training")
 PROCESSES = ("training.devices", "training.nodes", "training.strategy")
@@ -18,7 +19,7 @@ FREE = ("data.num_workers", "training.loggers", *PROCESSES)
 
 def settings_to_resume(
     run: RunDirectory, method: str, flags: Mapping[str, Any], sets: Iterable[str]
-) -> tuple[RunConfig, list[str]]:
+) -> tuple[RunConfig, list[Change]]:
     """The run's own configuration with what was given now laid over it, and everything that is thereby different.
 
     Raises:
@@ -28,7 +29,7 @@ def settings_to_resume(
     after = merge(run.read_settings(), flags)
     for text in sets:
         after = merge(after, parse_assignment(text))
-    if method:
+    if method and method != before.host_name:  # the host of ie-cl is the method that was asked for, perhaps
         after = merge(after, {"method": {"name": method}})
     new = config_from_values(after)
     if "name" in flags.get("data", {}):
@@ -38,19 +39,20 @@ def settings_to_resume(
     new = with_launch(new)
     changed = difference(before, new)
     # The printed block is as wide as one process's part of the batch.
-    free = tuple(name for name in FREE if name not in PROCESSES) if new.saib.form == "batch" else FREE
-    refused = [line for line in changed if not line.startswith(free)]
+    free = set(FREE) - set(PROCESSES) if new.saib.form == "batch" else set(FREE)
+    refused = [change for change in changed if change.name not in free]
     if refused:
         raise UserError(
-            f"a resumed run keeps its settings: {'; '.join(refused)}",
+            f"a resumed run keeps its settings: {'; '.join(map(str, refused))}",
             where=str(run.settings),
             do="use the same values, or another --out",
         )
-    others = [line for line in changed if line.startswith(PROCESSES)]
+    others = [change for change in changed if change.name in PROCESSES]
     if others:
         words = "images and draws stay the same, rounding does not"
         # Norms in groups see the same groups however many processes share them; the printed block has norms of its own.
-        if not new.method.get("norm_groups") or new.saib.form == "sample":
+        host = METHODS[new.host_name].load()
+        if not host.has_group_norms(new.method_settings()) or new.saib.form == "sample":
             words += ", and batch norm sees another part of the batch"
-        log.warning("%s: %s", "; ".join(others), words)
+        log.warning("%s: %s", "; ".join(map(str, others)), words)
     return new, changed

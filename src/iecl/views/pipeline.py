@@ -49,6 +49,13 @@ class Views:
     index: Int64[Tensor, " n"]
     local_crops: tuple[Float[Tensor, "n 3 part part"], ...] = ()
     """Tight crops at a smaller size, where the method asks for them."""
+    target_crops: tuple[Float[Tensor, "n 3 size size"], ...] = ()
+    """What a branch without gradient sees instead of the global crops; empty: those themselves."""
+
+    @property
+    def targets(self) -> tuple[Float[Tensor, "n 3 size size"], ...]:
+        """The views of a branch without gradient: of a momentum copy, or held still."""
+        return self.target_crops or self.global_crops
 
     def with_global_crops(self, *crops: Float[Tensor, "n 3 size size"]) -> "Views":
         """The same images seen differently."""

@@ -1,6 +1,8 @@
 """IE-CL around a host: which gradient reaches which weights, and that nothing happens where nothing was asked for."""
 
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,12 +10,13 @@ import torch
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.meters.jacobian import log_abs_det
+from iecl.methods.ie_cl import IECL
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
 from iecl.objective.settings import ObjectiveSettings
-from iecl.objective.wrapper import IECL
 from iecl.parts.spectral_norm import spectral_scales
 from iecl.saib.certified import CertifiedSAIB
 from iecl.saib.printed import SAIB
+from iecl.saib.settings import SAIBSettings
 from iecl.schedule import Clock, Ramp
 from iecl.views.pipeline import Views
 
@@ -28,9 +31,9 @@ def host(seed: int = 0, **choices: object) -> MoCoV2:
     return MoCoV2(make_backbone("resnet10-w16", seed), settings)
 
 
-def views(count: int = 8, seed: int = 0) -> Views:
-    noise = torch.Generator().manual_seed(seed)
-    full = tuple(torch.randn(count, 3, 16, 16, generator=noise) for _ in range(2))
+def views(count: int = 8, seed: int = 0, like: torch.nn.Module | None = None) -> Views:
+    noise, kind = torch.Generator().manual_seed(seed), torch.float if like is None else next(like.parameters()).dtype
+    full = tuple(torch.randn(count, 3, 16, 16, generator=noise).to(kind) for _ in range(2))
     return Views(full, torch.arange(count), torch.full((count,), -1), torch.arange(count))
 
 
@@ -46,7 +49,7 @@ def certified_block() -> CertifiedSAIB:
 
 def gradients(method: IECL, terms: str | None = None) -> dict[str, torch.Tensor]:
     """Gradients by parameter after one step; `terms` picks one loss."""
-    losses = method.step(views(), CLOCK).losses
+    losses = method.step(views(like=method), CLOCK).losses
     method.zero_grad()
     (sum(losses.values()) if terms is None else losses[terms]).backward()
     return {name: p.grad for name, p in method.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
@@ -57,59 +60,158 @@ def reached(method: IECL, terms: str | None = None) -> set[str]:
     return {name.removeprefix("host.").split(".")[0] for name in gradients(method, terms)}
 
 
+BLOCK = ("side", "weights", "host_gradient", "weight_decay", "probability", "strength")
+
+
 def with_terms(block: Callable[[], torch.nn.Module], host_choices: dict[str, object], **choices: object) -> IECL:
+    saib = SAIBSettings(**{name: choices.pop(name) for name in BLOCK if name in choices})
     settings = ObjectiveSettings(**{"entropy": "coding-rate", "kl": "gaussian-diag", **choices})
-    return IECL(host(**host_choices), block(), settings)
+    return IECL(host(**host_choices), block(), settings, saib)
 
 
 def test_as_printed_the_block_learns_from_the_entropy_alone() -> None:
-    method = with_terms(printed_block, PRINTED, saib_gradient="entropy", kl_gradient="anchor")
+    method = with_terms(printed_block, PRINTED, kl_gradient="anchor")
+    assert method.placement.side == "query"
     assert reached(method, "contrast") == {"backbone", "projector"}
     assert reached(method, "iecl/kl") == {"backbone", "projector"}
     assert reached(method, "iecl/entropy") == {"backbone", "projector", "saib"}
 
 
-@pytest.mark.parametrize("gradient", ["entropy", "cooperative", "adversarial", "frozen"])
+@pytest.mark.parametrize("gradient", ["none", "cooperative", "reversed"])
 @pytest.mark.parametrize("choices", [PRINTED, SYMMETRIC], ids=["one-sided", "symmetric"])
 def test_the_momentum_copy_never_receives_a_gradient(gradient: str, choices: dict[str, object]) -> None:
-    method = with_terms(printed_block, choices, saib_gradient=gradient)
+    method = with_terms(printed_block, choices, host_gradient=gradient)
     assert "momentum" not in reached(method)
     assert not any(p.requires_grad for p in method.host.momentum.parameters())
 
 
-@pytest.mark.parametrize(("gradient", "is_reached"), [("entropy", False), ("cooperative", True), ("adversarial", True)])
+@pytest.mark.parametrize(("gradient", "is_reached"), [("none", False), ("cooperative", True), ("reversed", True)])
 def test_the_contrast_moves_the_block_only_where_the_setting_says_so(gradient: str, is_reached: bool) -> None:
-    method = with_terms(printed_block, SYMMETRIC, saib_gradient=gradient)
+    method = with_terms(printed_block, SYMMETRIC, host_gradient=gradient)
     assert ("saib" in reached(method, "contrast")) == is_reached
 
 
-def test_a_frozen_block_is_reached_by_nothing() -> None:
-    assert "saib" not in reached(with_terms(certified_block, SYMMETRIC, saib_gradient="frozen"))
+@pytest.mark.parametrize("weights", ["frozen", "redrawn"])
+def test_a_block_that_is_not_learned_is_reached_by_nothing(weights: str) -> None:
+    assert "saib" not in reached(with_terms(certified_block, SYMMETRIC, weights=weights))
 
 
-def test_the_adversarial_gradient_is_the_cooperative_one_turned_round() -> None:
+def test_a_reversed_gradient_is_the_cooperative_one_turned_round_for_the_block_alone() -> None:
     mine, other = (
-        gradients(with_terms(certified_block, SYMMETRIC, saib_gradient=kind)) for kind in ("adversarial", "cooperative")
+        gradients(with_terms(certified_block, SYMMETRIC, host_gradient=kind), "contrast")
+        for kind in ("reversed", "cooperative")
     )
     assert torch.allclose(mine["saib.layers.0.coarse"], -other["saib.layers.0.coarse"], atol=1e-7)
     assert torch.allclose(mine["host.backbone.conv1.weight"], other["host.backbone.conv1.weight"], atol=1e-7)
 
 
+# --- what each term does to the block, by the sign of its slope along the step that an optimizer takes ---
+
+
+def slope(method: IECL, term: str) -> float:
+    """How fast a term's own value changes when the block alone makes the optimizer's step for that term."""
+    found = gradients(method, term)
+    block = {name: g for name, g in found.items() if name.startswith("saib")}
+    size, values = 1e-3 / max(g.norm().item() for g in block.values()), []
+    for sign in (1, -1):
+        copy = deepcopy(method)
+        with torch.no_grad():
+            for name, p in copy.named_parameters():
+                if name in block:
+                    p.sub_(sign * size * block[name])
+        made = copy.step(views(like=copy), CLOCK)
+        values.append(made.losses["contrast"].item() if term == "contrast" else made.readings[term].item())
+    return values[0] - values[1]
+
+
+@pytest.mark.parametrize("host_choices", [PRINTED, SYMMETRIC], ids=["one-sided", "symmetric"])
+@pytest.mark.parametrize("host_gradient", ["none", "cooperative", "reversed"])
+@pytest.mark.parametrize(("term", "sign"), [("iecl/entropy", 1), ("iecl/kl", -1)])
+def test_the_block_climbs_entropy_and_descends_the_divergence_whatever_the_hosts_loss_does(
+    host_choices: dict[str, object], host_gradient: str, term: str, sign: int
+) -> None:
+    method = with_terms(
+        certified_block, host_choices, host_gradient=host_gradient, side="query", entropy_on="both", kl_gradient="both"
+    )
+    assert sign * slope(method.double(), term) > 0
+
+
+@pytest.mark.parametrize(("host_gradient", "sign"), [("reversed", 1), ("cooperative", -1)])
+def test_the_block_climbs_or_descends_the_hosts_loss_as_the_setting_says(host_gradient: str, sign: int) -> None:
+    method = with_terms(certified_block, SYMMETRIC, host_gradient=host_gradient)
+    assert sign * slope(method.double(), "contrast") > 0
+
+
+@pytest.mark.parametrize("host_gradient", ["none", "reversed"])
+@pytest.mark.parametrize("term", ["iecl/entropy", "iecl/kl"])
+def test_a_gate_for_the_hosts_loss_changes_nothing_of_our_terms(host_gradient: str, term: str) -> None:
+    choices = {"entropy_on": "both", "kl_gradient": "both"}
+    gated, plain = (
+        gradients(with_terms(certified_block, SYMMETRIC, host_gradient=kind, **choices).double(), term)
+        for kind in (host_gradient, "cooperative")
+    )
+    assert gated.keys() == plain.keys()
+    assert all(torch.allclose(gated[name], plain[name], atol=1e-12) for name in plain)
+
+
 @pytest.mark.parametrize(("kl_gradient", "is_reached"), [("anchor", False), ("query", True), ("both", True)])
 def test_the_divergence_moves_the_block_only_through_the_query(kl_gradient: str, is_reached: bool) -> None:
-    method = with_terms(printed_block, PRINTED, saib_gradient="entropy", kl_gradient=kl_gradient)
+    method = with_terms(printed_block, PRINTED, kl_gradient=kl_gradient)
     assert ("saib" in reached(method, "iecl/kl")) == is_reached
 
 
+def test_a_block_that_nothing_would_train_is_refused() -> None:
+    with pytest.raises(UserError, match="nothing trains the block on the query side"):
+        with_terms(printed_block, PRINTED, entropy="none", kl="none")
+    with_terms(printed_block, PRINTED, entropy="none", kl="none", weights="frozen")
+
+
+def test_a_printed_block_without_terms_descends_the_hosts_loss() -> None:
+    method = with_terms(printed_block, SYMMETRIC, entropy="none", kl="none")
+    assert method.placement.sign == 1
+    assert "saib" in reached(method, "contrast")
+
+
+def test_weights_that_are_redrawn_are_others_at_each_step_and_the_same_at_the_same() -> None:
+    method = with_terms(certified_block, SYMMETRIC, weights="redrawn")
+    made = []
+    for step in (3, 4, 3):
+        method.step(views(), replace(CLOCK, step=step))
+        made.append(method.saib.layers[0].coarse.clone())
+    assert torch.equal(made[0], made[2])
+    assert not torch.allclose(made[0], made[1])
+
+
+@pytest.mark.parametrize(("probability", "share"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
+def test_a_share_of_the_images_passes_the_block(probability: float, share: float) -> None:
+    method, given = with_terms(certified_block, SYMMETRIC, probability=probability), views(count=400)
+    moved = (method.placement.shape(given, CLOCK).images[1] - given.global_crops[1]).flatten(1).any(1)
+    assert moved.float().mean().item() == pytest.approx(share, abs=0.1)
+
+
+def test_a_drawn_strength_scales_the_change_of_each_image() -> None:
+    given = views(count=64)
+    full, drawn = (
+        with_terms(certified_block, SYMMETRIC, strength=kind).placement.shape(given, CLOCK).images[1]
+        - given.global_crops[1]
+        for kind in ("constant", "uniform")
+    )
+    shares = (drawn / full).flatten(1)
+    assert torch.allclose(shares, shares.mean(1, keepdim=True).expand_as(shares), atol=1e-2)
+    assert 0.35 < shares.mean().item() < 0.65
+    assert shares.min().item() >= -1e-3
+
+
 @pytest.mark.parametrize(
-    ("side", "changes_anchor", "changes_query"), [("query", 0, 1), ("anchor", 1, 0), ("both", 1, 1)]
+    ("side", "online", "target"),
+    [("query", [0, 1], [0, 1]), ("anchor", [1, 0], [1, 0]), ("both", [1, 1], [1, 1]), ("target", [0, 0], [1, 1])],
 )
-def test_the_block_is_on_the_side_that_was_asked_for(side: str, changes_anchor: int, changes_query: int) -> None:
-    method = IECL(host(**SYMMETRIC), printed_block(), ObjectiveSettings(), side=side)
+def test_the_block_is_on_the_side_that_was_asked_for(side: str, online: list[int], target: list[int]) -> None:
+    method = with_terms(printed_block, SYMMETRIC, side=side, entropy_on="both")
     given = views()
-    shaped = [method._shape(x, given, CLOCK, number) for number, x in enumerate(given.global_crops)]
-    changed = [int(not torch.equal(new, old)) for new, old in zip(shaped, given.global_crops, strict=True)]
-    assert changed == [changes_anchor, changes_query]
+    seen = method.placement.shape(given, CLOCK).views
+    for crops, expected in ((seen.global_crops, online), (seen.targets, target)):
+        assert [int(not torch.equal(*pair)) for pair in zip(crops, given.global_crops, strict=True)] == expected
 
 
 @pytest.mark.parametrize("choices", [PRINTED, SYMMETRIC, {"queue_size": 16}], ids=["one-sided", "symmetric", "queue"])
@@ -192,7 +294,7 @@ def test_one_power_iteration_is_made_for_each_optimizer_step_and_none_in_a_forwa
 
 
 def test_the_block_has_its_own_group_with_its_own_weight_decay() -> None:
-    method = with_terms(printed_block, PRINTED, saib_weight_decay=0.5)
+    method = with_terms(printed_block, PRINTED, weight_decay=0.5)
     groups = {group.name: group for group in method.param_groups()}
     assert groups["saib"].weight_decay == 0.5
     assert {id(p) for p in groups["saib"].parameters} == {id(p) for p in method.saib.parameters()}
@@ -207,15 +309,15 @@ def test_the_block_is_no_part_of_the_encoder() -> None:
 @pytest.mark.parametrize(
     ("choices", "gradient", "side"),
     [
-        (SYMMETRIC, "adversarial", "query"),
-        (PRINTED, "adversarial", "anchor"),
+        (SYMMETRIC, "reversed", "query"),
+        (PRINTED, "reversed", "anchor"),
         (PRINTED, "cooperative", "anchor"),
-        (PRINTED, "entropy", "query"),
+        (PRINTED, "none", "query"),
     ],
 )
 def test_the_block_takes_the_side_where_it_can_learn(choices: dict[str, object], gradient: str, side: str) -> None:
-    method = with_terms(certified_block, choices, saib_gradient=gradient, kl="none")
-    assert method.side == side
+    method = with_terms(certified_block, choices, host_gradient=gradient, kl="none")
+    assert method.placement.side == side
     assert "saib" in reached(method)
 
 
@@ -241,10 +343,10 @@ def test_the_operator_norm_asks_for_the_size_of_the_images() -> None:
 # --- the expansion of the block ---
 
 
-@pytest.mark.parametrize("gradient", ["entropy", "cooperative", "adversarial"])
+@pytest.mark.parametrize("gradient", ["none", "cooperative", "reversed"])
 def test_the_expansion_moves_the_block_alone_and_upwards_whatever_else_moves_it(gradient: str) -> None:
-    settings = ObjectiveSettings(expansion="total", saib_gradient=gradient)
-    method = IECL(host(**SYMMETRIC), certified_block(), settings)
+    saib = SAIBSettings(host_gradient=gradient)
+    method = IECL(host(**SYMMETRIC), certified_block(), ObjectiveSettings(expansion="total"), saib)
     assert reached(method, "iecl/expansion") == {"saib"}
     optimizer = torch.optim.SGD(method.saib.parameters(), lr=0.3)
     readings = []
@@ -269,7 +371,7 @@ def test_the_expansion_is_measured_on_the_images_and_noise_of_the_step() -> None
     settings = ObjectiveSettings(expansion="total", expansion_images=3)
     method, given = IECL(host(**SYMMETRIC), certified_block(), settings), views()
     found = method.step(given, CLOCK).readings["iecl/expansion_total"].item()
-    noise = method._stream(given.positions[:3], CLOCK, 1)
+    noise = method.placement.stream(given.positions[:3], CLOCK, 1)
     exact = method.saib.certificate(given.global_crops[1][:3], noise).exact_log_det.mean().item() / 768
     assert found == pytest.approx(exact, rel=0.1)  # one probe of each of three images
 
@@ -296,7 +398,7 @@ def test_the_gain_of_the_block_is_read_and_moves_nothing(block: Callable[[], tor
     found = method.meters()
     assert all(torch.equal(value, before[name]) for name, value in method.state_dict().items())
     if isinstance(method.saib, CertifiedSAIB):
-        certificate = method.saib.certificate(given.global_crops[1], method._stream(given.positions, CLOCK, 1))
+        certificate = method.saib.certificate(given.global_crops[1], method.placement.stream(given.positions, CLOCK, 1))
         exact = certificate.exact_log_det.mean().item() / 768
     else:  # as one map of the whole batch
         exact = log_abs_det(method.saib.double(), given.global_crops[1].double(), is_mixing=True).item() / (8 * 768)
@@ -304,7 +406,7 @@ def test_the_gain_of_the_block_is_read_and_moves_nothing(block: Callable[[], tor
     assert found["iecl/gain_rest"].item() < found["iecl/gain_total"].item()
 
 
-def test_a_dear_gain_is_left_out_of_most_readings_and_no_block_gains_nothing() -> None:
+def test_an_expensive_gain_is_left_out_of_most_readings_and_no_block_gains_nothing() -> None:
     printed, certified = (
         IECL(host(**SYMMETRIC), block(), ObjectiveSettings()) for block in (printed_block, certified_block)
     )

@@ -1,0 +1,154 @@
+"""Where a block stands: on which views, how strongly, with which noise, and what the host's loss does to it."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from iecl import counter, parallel
+from iecl.errors import UserError
+from iecl.parts.gradient_reversal import scale_gradient
+from iecl.saib.contract import InputBlock
+from iecl.saib.settings import SAIBSettings
+from iecl.schedule import Clock
+from iecl.views.pipeline import Views
+
+SIGNS = {"reversed": -1.0, "cooperative": 1.0, "none": 0.0}
+"""By what the gradient of the host's loss is multiplied on its way to the block."""
+VIEWS = ("anchor", "query")
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """Two views behind the block."""
+
+    views: Views
+    """What the host gets."""
+    images: tuple[Tensor, Tensor]
+    """Anchor and query with a plain way back to the block: what our own terms are to be read on."""
+
+    @classmethod
+    def plain(cls, views: Views) -> "Shaped":
+        """Without a block."""
+        anchor, query = views.global_crops[:2]
+        return cls(views, (anchor, query))
+
+
+class Placement:
+    """A block before the views of a host."""
+
+    def __init__(self, block: InputBlock, settings: SAIBSettings, side: str, host_gradient: str) -> None:
+        self.block, self.settings, self.side = block, settings, side
+        self.sign = SIGNS[host_gradient] if settings.weights == "learned" else 1.0
+
+    def covers(self, number: int) -> bool:
+        """Whether view 0 (the anchor) or 1 (the query) passes the block."""
+        return self.side in (VIEWS[number], "both", "target")
+
+    def shape(self, views: Views, clock: Clock) -> Shaped:
+        """Views with some of the first two behind the block."""
+        if self.settings.weights == "redrawn":
+            self.block.redraw(counter.key(clock.seed, "saib/weights", clock.step))
+        pair = views.global_crops[:2]
+        made = [self._one(x, views, clock, number) if self.covers(number) else x for number, x in enumerate(pair)]
+        images = made[0], made[1]
+        if self.side == "target":
+            return Shaped(replace(views, target_crops=images), images)
+        seen = [scale_gradient(x, self.sign) if self._is_gated(x) else x for x in made]
+        return Shaped(views.with_global_crops(*seen, *views.global_crops[2:]), images)
+
+    def _is_gated(self, x: Tensor) -> bool:
+        return self.sign != 1 and x.requires_grad
+
+    def _one(self, x: Tensor, views: Views, clock: Clock, number: int) -> Float[Tensor, "n 3 h w"]:
+        shaped: Tensor = self.block(x, self.stream(views.positions, clock, number))
+        share = self._strength(views.positions, clock, number)
+        return shaped if share is None else x + share * (shaped - x)
+
+    def stream(self, positions: Tensor, clock: Clock, number: int) -> counter.Stream:
+        """The block's noise for a view of the images at these positions."""
+        return counter.Stream(counter.key(clock.seed, "saib/noise", clock.epoch, number), positions)
+
+    def _strength(self, positions: Tensor, clock: Clock, number: int) -> Float[Tensor, "n 1 1 1"] | None:
+        """The share of the change that each image gets; it is drawn, so that it does not depend on the image."""
+        settings = self.settings
+        if settings.probability == 1 and settings.strength == "constant":
+            return None
+        draws = counter.uniform(counter.key(clock.seed, "saib/strength", clock.epoch, number), positions, 2)
+        share = (draws[:, 0] < settings.probability).float()
+        if settings.strength == "uniform":
+            share = share * draws[:, 1]
+        return share[:, None, None, None]
+
+    def first(self, views: Views, clock: Clock, number: int, most: int | None) -> tuple[Tensor, counter.Stream]:
+        """A view of the first images of the whole batch, the same on every process, and the block's noise for them.
+
+        Every process then has the value and the gradient of one with the whole batch. None: all images of this process.
+        """
+        images, positions = views.global_crops[number], views.positions
+        if most is not None:
+            images, positions = (parallel.gather(rows[:most])[:most] for rows in (images, positions))
+        return images, self.stream(positions, clock, number)
+
+    def correction(self, term: Float[Tensor, ""], shaped: Shaped) -> Float[Tensor, ""] | float:
+        """What to add to a term of ours so that the block gets its gradient; its value is 0.
+
+        Where a term is read on what the host made of a view, its gradient passes the gate that is meant for the host's
+        loss, and is reversed or stopped there. What is missing is the gradient at the view: one more backward pass
+        through the encoder.
+        """
+        seen = shaped.views.global_crops[:2]
+        gated = [(x, y) for x, y in zip(shaped.images, seen, strict=True) if x is not y]
+        if not gated:
+            return 0.0
+        slopes = torch.autograd.grad(term, [y for _, y in gated], retain_graph=True, allow_unused=True)
+        pairs = [(x, slope) for (x, _), slope in zip(gated, slopes, strict=True) if slope is not None]
+        return sum(((1 - self.sign) * slope.detach() * (x - x.detach())).sum() for x, slope in pairs)
+
+
+def place(
+    block: InputBlock,
+    settings: SAIBSettings,
+    *,
+    online: frozenset[str],
+    has_target: bool,
+    moved: frozenset[str],
+    is_expanded: bool,
+) -> Placement:
+    """Put a block before a host, where the settings say or where it can learn.
+
+    Args:
+        block: the block.
+        settings: where it is to stand, and what trains it.
+        online: the views that the host's loss sends gradient to.
+        has_target: whether the host has a branch without gradient.
+        moved: the views that a term of the objective sends gradient to.
+        is_expanded: whether the block's own expansion is a term.
+
+    Raises:
+        UserError: the host has no such side, or nothing would train the block.
+    """
+    if settings.side == "target" and not has_target:
+        raise UserError("this host has no target branch", where="saib.side = target", do="use query, anchor or both")
+    is_learned, gradient = settings.weights == "learned", settings.host_gradient
+    side = settings.side
+    if side == "auto":  # a printed block stands where it is printed
+        is_deaf = is_learned and block.is_certified and gradient != "none" and "query" not in online
+        side = "anchor" if is_deaf else "query"
+    if gradient == "auto":
+        gradient = "reversed" if block.is_certified else "cooperative" if not moved and not is_expanded else "none"
+    placed = Placement(block, settings, side, gradient)
+    if not is_learned:
+        block.requires_grad_(False)
+        return placed
+    covered = {name for number, name in enumerate(VIEWS) if placed.covers(number)}
+    by_host = gradient != "none" and side != "target" and covered & online
+    if not (by_host or covered & moved or is_expanded):
+        raise UserError(
+            f"nothing trains the block on the {side} side",
+            where=f"saib.host_gradient = {gradient}",
+            do="add a term that moves it (objective.entropy=coding-rate), choose another saib.side, "
+            "or keep its weights with saib.weights=frozen",
+        )
+    return placed
