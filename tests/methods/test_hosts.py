@@ -84,9 +84,7 @@ def test_a_block_on_the_target_side_changes_the_loss_and_nothing_that_has_gradie
         ("vicreg", [], False),
     ],
 )
-def test_a_method_knows_of_small_batches_and_ie_cl_what_its_host_knows(
-    name: str, sets: list[str], is_known: bool
-) -> None:
+def test_a_method_knows_of_small_batches_and_ie_cl_too(name: str, sets: list[str], is_known: bool) -> None:
     host = ready(name, sets)
     assert (host.small_batch is not None) == is_known
     assert IECL(host).small_batch == host.small_batch
