@@ -133,7 +133,10 @@ def lists_page() -> str:
     ]
     parts.append("## Layouts\n\nHow files from elsewhere name a backbone's tensors; a file must fit exactly one.\n\n")
     parts[-1] += table(["name", "table", "prefix", "known from"], layouts)
-    forms = [[f"`{name}`", ", ".join(f"`{end}`" for end in row.suffixes), row.summary] for name, row in EXPORT_FORMATS.items()]
+    forms = [
+        [f"`{name}`", ", ".join(f"`{end}`" for end in row.suffixes), row.summary]
+        for name, row in EXPORT_FORMATS.items()
+    ]
     parts.append("## Formats\n\nWhat `iecl export` writes.\n\n" + table(["name", "file", "what"], forms))
     parts.append("## Policies\n\nOne column for each view; a single one holds for every view.\n\n" + policies_table())
     return "\n\n".join(parts)

@@ -154,3 +154,33 @@ def test_gradient_is_finite_at_collapse() -> None:
     anchors = torch.ones(4, 8, requires_grad=True)
     (gradient,) = torch.autograd.grad(info_nce(anchors, torch.ones(4, 8), 0.1), anchors)
     assert gradient.isfinite().all()
+
+
+def test_decoupled_the_right_answer_is_no_part_of_the_denominator() -> None:
+    loss = info_nce(EYE, EYE, 0.2, decoupled=True).item()
+    assert loss == pytest.approx(math.log(3) - 5, abs=1e-12)  # three others at cosine 0, itself at 1
+    queued = info_nce_queue(EYE[:2], EYE[:2], EYE[2:], 0.2, decoupled=True).item()
+    assert queued == pytest.approx(math.log(2) - 5, abs=1e-12)
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_two_answers_against_a_loop(decoupled: bool) -> None:
+    anchors, keys, more = draw(0, 4), draw(1, 4), draw(2, 3)
+    partners, shares = torch.tensor([1, 0, 3, 2]), torch.tensor([0.7, 0.7, 1.0, 1.0], dtype=torch.float64)
+    losses = []
+    for i in range(4):
+        unit = [row / row.norm() for row in (*keys, *more)]
+        scores = [float(anchors[i] / anchors[i].norm() @ row) / 0.3 for row in unit]
+        answers = {i: float(shares[i]), int(partners[i]): 1 - float(shares[i])}
+        kept = [math.exp(s) for j, s in enumerate(scores) if not (decoupled and j in answers)]
+        losses.append(math.log(sum(kept)) - sum(weight * scores[j] for j, weight in answers.items()))
+    found = info_nce(anchors, keys, 0.3, more, decoupled=decoupled, partners=partners, shares=shares)
+    assert found.item() == pytest.approx(float(np.mean(losses)), abs=1e-12)
+
+
+def test_a_share_of_one_is_one_answer() -> None:
+    anchors, keys = draw(3), draw(4)
+    partners, shares = torch.arange(6).flip(0), torch.ones(6, dtype=torch.float64)
+    assert info_nce(anchors, keys, 0.2, partners=partners, shares=shares).item() == pytest.approx(
+        info_nce(anchors, keys, 0.2).item(), abs=1e-12
+    )

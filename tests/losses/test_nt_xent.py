@@ -113,3 +113,8 @@ def test_lightly_has_the_same_value(temperature: float) -> None:
     anchor, query = draw(0, 32, 16), draw(1, 32, 16)
     expected = lightly.NTXentLoss(temperature=temperature)(anchor, query).item()
     assert nt_xent(anchor, query, temperature).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_decoupled_the_right_answer_is_no_part_of_the_denominator() -> None:
+    eye = torch.eye(4, dtype=torch.float64)
+    assert nt_xent(eye, eye, temperature=0.5, decoupled=True).item() == pytest.approx(math.log(6) - 2, abs=1e-12)

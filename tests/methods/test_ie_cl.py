@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
@@ -415,3 +416,57 @@ def test_an_expensive_gain_is_left_out_of_most_readings_and_no_block_gains_nothi
     assert [bool(printed.meters(number)) for number in range(5)] == [True, False, False, False, True]
     assert all(certified.meters(number) for number in range(3))
     assert IECL(host(**SYMMETRIC)).meters()["iecl/gain_total"].item() == 0
+
+
+# --- mixed queries with mixed answers ---
+
+
+def test_mixed_queries_are_told_to_the_host_and_targets_are_plain() -> None:
+    given, settings = views(count=9), SAIBSettings(mix=1.0)
+    seen = IECL(host(**SYMMETRIC), None, None, settings).placement.shape(given, CLOCK).views
+    mixture = seen.mixture
+    assert mixture.partner.tolist() == [1, 0, 3, 2, 5, 4, 7, 6, 8]
+    assert mixture.share[8] == 1  # the odd one out
+    assert (mixture.share >= 0.5).all()
+    assert torch.equal(mixture.share[mixture.partner], mixture.share)
+    share = mixture.share[:, None, None, None]
+    query = given.global_crops[1]
+    assert torch.allclose(seen.global_crops[1], share * query + (1 - share) * query[mixture.partner])
+    assert torch.equal(seen.global_crops[0], given.global_crops[0])
+    assert all(torch.equal(*pair) for pair in zip(seen.targets, given.global_crops, strict=True))
+
+
+def test_the_loss_of_a_mixed_query_is_the_mixture_of_two_losses() -> None:
+    method = IECL(host(**SYMMETRIC), None, None, SAIBSettings(mix=1.0)).double()
+    given = views(like=method)
+    seen = method.placement.shape(given, CLOCK).views
+    z = normalize(method.host.project(seen.global_crops[1]), dim=1)
+    keys = normalize(method.host.momentum(given.global_crops[0]), dim=1)
+    log_p = (z @ keys.T / 0.2).log_softmax(1)
+    share, partner = seen.mixture.share.double(), seen.mixture.partner
+    rows = torch.arange(8)
+    expected = -(share * log_p[rows, rows] + (1 - share) * log_p[rows, partner]).mean()
+    plain = normalize(method.host.project(given.global_crops[0]), dim=1)
+    others = normalize(method.host.momentum(given.global_crops[1]), dim=1)
+    other = -(plain @ others.T / 0.2).log_softmax(1).diagonal().mean()
+    assert method.step(given, CLOCK).losses["contrast"].item() == pytest.approx((expected + other).item() / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("mix", [0.0, 0.4])
+def test_queries_are_mixed_as_often_as_asked_for(mix: float) -> None:
+    settings = SAIBSettings(mix=mix, form="certified", weights="frozen")
+    placement = IECL(host(**SYMMETRIC), certified_block(), None, settings).placement
+    mixture = placement.shape(views(count=1000), CLOCK).views.mixture
+    assert (mixture is None) if mix == 0 else (mixture.share < 1).float().mean().item() == pytest.approx(mix, abs=0.06)
+
+
+@pytest.mark.parametrize(("choices", "side"), [(PRINTED, "query"), (SYMMETRIC, "target")])
+def test_mixtures_without_answers_are_refused(choices: dict[str, object], side: str) -> None:
+    with pytest.raises(UserError, match=r"no answers for mixed queries \(saib.mix\); use moco-v2 with"):
+        IECL(host(**choices), None, None, SAIBSettings(mix=0.5, side=side))
+
+
+def test_a_queue_of_negatives_goes_with_mixtures() -> None:
+    method = IECL(host(symmetric=True, queue_size=16), None, None, SAIBSettings(mix=1.0))
+    losses = [method.step(views(seed=seed), CLOCK).losses["contrast"].item() for seed in (0, 1)]
+    assert all(0 < loss < 10 for loss in losses)

@@ -12,12 +12,17 @@ from iecl.estimators.precision import full_precision
 
 @full_precision
 def nt_xent(
-    anchor: Float[Tensor, "batch dim"], query: Float[Tensor, "batch dim"], temperature: float
+    anchor: Float[Tensor, "batch dim"],
+    query: Float[Tensor, "batch dim"],
+    temperature: float,
+    *,
+    decoupled: bool = False,
 ) -> Float[Tensor, ""]:
     """Mean over all 2 batch views of -log softmax at the other view of the same image, among the 2 batch - 1 others.
 
     Rows are normalized inside. With several processes give it the gathered views, each gathered on its own, so that
-    row i of both is the same image. Symmetric in its two arguments.
+    row i of both is the same image. Symmetric in its two arguments. `decoupled` leaves the right answer out of the
+    denominator (DCL, Yeh et al. 2022).
 
     Collapse: log(2 batch - 1), whatever the temperature. One image gives 0 and no signal. Cost: (2 batch)^2 dim.
 
@@ -31,4 +36,7 @@ def nt_xent(
     itself = torch.eye(2 * batch, dtype=torch.bool, device=z.device)
     logits = (z @ z.T / temperature).masked_fill(itself, -math.inf)
     other_view = torch.arange(2 * batch, device=z.device).roll(batch)
-    return F.cross_entropy(logits, other_view)
+    if not decoupled:
+        return F.cross_entropy(logits, other_view)
+    wrong = logits.scatter(1, other_view[:, None], -math.inf).logsumexp(1)
+    return (wrong - logits.gather(1, other_view[:, None]).squeeze(1)).mean()

@@ -93,6 +93,8 @@ class Method(nn.Module, ABC):
     """Whether the constructor takes `DataFacts` after the settings."""
     online: frozenset[str] = frozenset({"anchor", "query"})
     """Which of the first two views the loss sends gradient to: an input block can learn from it only there."""
+    takes_mixtures: bool = False
+    """Whether its loss has answers for a query that shows two images."""
     has_target: ClassVar[bool] = False
     """Whether a branch without gradient sees `views.targets`."""
     small_batch: SmallBatch | None = None

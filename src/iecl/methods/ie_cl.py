@@ -17,7 +17,7 @@ from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.terms import Terms, block_gain, check_expansion, expansion
 from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalize_convolutions
 from iecl.saib.contract import InputBlock
-from iecl.saib.placement import VIEWS, Shaped, place
+from iecl.saib.placement import VIEWS, place
 from iecl.saib.settings import SAIBSettings
 from iecl.schedule import Clock
 from iecl.views.pipeline import Views
@@ -64,23 +64,22 @@ class IECL(Method):
             for encoder in host.encoders():
                 normalize_convolutions(encoder, sizes)
         check_expansion(block, objective)
-        self.placement = None
-        if block is not None:
-            self.placement = place(
-                block,
-                saib or SAIBSettings(),
-                online=host.online,
-                has_target=host.has_target,
-                moved=frozenset(filter(objective.moves, VIEWS)),
-                is_expanded=objective.expansion != "none",
-            )
+        self.placement = place(
+            block,
+            saib or SAIBSettings(),
+            online=host.online,
+            has_target=host.has_target,
+            takes_mixtures=host.takes_mixtures,
+            moved=frozenset(filter(objective.moves, VIEWS)),
+            is_expanded=objective.expansion != "none",
+        )
         self._last: tuple[Views, Clock] | None = None  # what `meters` reads: views of the step that was taken last
 
     def step(self, views: Views, clock: Clock) -> Step:
         """The host's losses on the shaped views, and ours."""
         self._last = views, clock
         with parametrize.cached():  # a normalized kernel is made once and serves every forward pass of the step
-            shaped = Shaped.plain(views) if self.placement is None else self.placement.shape(views, clock)
+            shaped = self.placement.shape(views, clock)
             made = self.host.step(shaped.views, clock)
             projections = made.projections | {
                 name: self._projection(name, made, x)
@@ -89,10 +88,9 @@ class IECL(Method):
             }
             found = self.terms.of_projections(projections)
             losses = {f"iecl/{name}": self.terms.loss(name, value) for name, value in found.items()}
-            if self.placement is not None:
-                losses = {name: loss + self.placement.correction(loss, shaped) for name, loss in losses.items()}
+            losses = {name: loss + self.placement.correction(loss, shaped) for name, loss in losses.items()}
             losses |= self.terms.penalty(self.host.encoder())
-        if self.placement is not None and self.settings.expansion != "none":
+        if self.settings.expansion != "none":
             found |= expansion(self.placement, views, clock, self.settings.expansion_images)
             part = found[f"expansion_{self.settings.expansion}"]
             losses["iecl/expansion"] = -self.settings.expansion_weight * part
@@ -101,8 +99,7 @@ class IECL(Method):
 
     def _projection(self, name: str, made: Step, x: Tensor) -> Float[Tensor, "n out"]:
         """The online projection of a view: the host's own where it made one of this very view."""
-        is_targets = self.placement is not None and self.placement.side == "target"
-        own = None if is_targets else made.projections.get(name)
+        own = None if self.placement.side == "target" else made.projections.get(name)
         return self.host.project(x) if own is None else own
 
     def encoder(self) -> nn.Module:
@@ -132,15 +129,15 @@ class IECL(Method):
     def meters(self, number: int = 0) -> dict[str, Float[Tensor, ""]]:
         """The host's, and what the block adds to the entropy of an image, in nats per dimension."""
         found = self.host.meters(number)
-        if self.placement is None:
+        if self.saib is None:
             nothing = next(self.host.parameters()).new_zeros(())  # what no block adds
             return found | {"iecl/gain_total": nothing, "iecl/gain_rest": nothing}
-        if self._last is None or number % self.placement.block.gain_interval:
+        if self._last is None or number % self.saib.gain_interval:
             return found
         return found | {f"iecl/{name}": value for name, value in block_gain(self.placement, *self._last).items()}
 
     def param_groups(self) -> Iterable[ParamGroup]:
         """The host's groups, and the block with a weight decay of its own."""
         block = [p for p in self.saib.parameters() if p.requires_grad] if self.saib is not None else []
-        decay = self.placement.settings.weight_decay if self.placement is not None else None
-        return [*self.host.param_groups(), *([ParamGroup("saib", block, decay)] if block else [])]
+        own = [ParamGroup("saib", block, self.placement.settings.weight_decay)] if block else []
+        return [*self.host.param_groups(), *own]

@@ -17,7 +17,7 @@ from iecl.parts.queue import Queue
 from iecl.parts.split_norm import in_random_order, share_statistics, split_norms
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
-from iecl.views.pipeline import Views
+from iecl.views.pipeline import Mixture, Views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class MoCoV2Settings(MethodSettings):
     num_layers: int = setting(2, "linear layers of the projector", low=1, high=4)
     norm: bool = setting(False, "batch norm in the projector's hidden layers")
     temperature: float = setting(0.2, "divides the cosines", above=0)
+    decoupled: bool = setting(False, "the right answer is no part of the denominator (DCL, Yeh et al. 2022)")
     symmetric: bool = setting(False, "also match the anchor's key to the query: twice the forward passes")
     queue_size: int = setting(4096, "past keys kept as negatives; 0: the other images of the batch", low=0)
     ema_momentum: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
@@ -66,6 +67,7 @@ class MoCoV2(Method):
         self.queue = Queue(settings.queue_size, settings.out_dim) if settings.queue_size else None
         self.online = frozenset({"anchor", "query"} if settings.symmetric else {"anchor"})
         self.small_batch = None if settings.queue_size else IN_BATCH
+        self.takes_mixtures = settings.symmetric
 
     @classmethod
     def has_group_norms(cls, settings: MoCoV2Settings) -> bool:
@@ -88,7 +90,7 @@ class MoCoV2(Method):
         h_query = self.backbone(query)  # one view at a time: batch norm sees one view, as in the paper
         z_query = self.projector(h_query)
         k_anchor = self._keys(target_anchor, clock, view=0)
-        loss = (self._contrast(z_anchor, k_query) + self._contrast(z_query, k_anchor)) / 2
+        loss = (self._contrast(z_anchor, k_query) + self._contrast(z_query, k_anchor, views.mixture)) / 2
         self._remember(torch.cat([k_query, k_anchor]))
         return Step({"contrast": loss}, torch.cat([h_anchor, h_query]), {"anchor": z_anchor, "query": z_query})
 
@@ -100,11 +102,16 @@ class MoCoV2(Method):
         key = counter.key(clock.seed, "moco/shuffle", clock.step, view)
         return in_random_order(self.momentum, x, key)
 
-    def _contrast(self, z: Float[Tensor, "n out"], keys: Float[Tensor, "all out"]) -> Float[Tensor, ""]:
-        first = parallel.rank() * len(z)
-        if self.queue is not None:
-            return info_nce_queue(z, keys[first : first + len(z)], self.queue.read(), self.settings.temperature)
-        return info_nce(z, keys, self.settings.temperature, first=first)
+    def _contrast(
+        self, z: Float[Tensor, "n out"], keys: Float[Tensor, "all out"], mixture: Mixture | None = None
+    ) -> Float[Tensor, ""]:
+        first, temperature, decoupled = parallel.rank() * len(z), self.settings.temperature, self.settings.decoupled
+        mixed = {} if mixture is None else {"partners": mixture.partner, "shares": mixture.share}
+        if self.queue is None:
+            return info_nce(z, keys, temperature, first=first, decoupled=decoupled, **mixed)
+        if mixture is not None:  # past keys are wrong answers, and so are the other keys of the batch
+            return info_nce(z, keys, temperature, self.queue.read(), first, decoupled=decoupled, **mixed)
+        return info_nce_queue(z, keys[first : first + len(z)], self.queue.read(), temperature, decoupled=decoupled)
 
     def _remember(self, keys: Tensor) -> None:
         if self.queue is not None:

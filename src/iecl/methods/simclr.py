@@ -25,6 +25,7 @@ class SimCLRSettings(MethodSettings):
     num_layers: int = setting(2, "linear layers of the projector", low=1, high=4)
     norm: bool = setting(True, "batch norm after every layer of the projector, the last one too")
     temperature: float = setting(0.1, "divides the cosines", above=0)
+    decoupled: bool = setting(False, "the right answer is no part of the denominator (DCL, Yeh et al. 2022)")
 
 
 @final
@@ -62,5 +63,6 @@ class SimCLR(Method):
         )  # one pass: batch norm sees both views, as in the authors' code
         z_anchor, z_query = self.projector(h).chunk(2)
         # Each view gathered by itself, with gradient: row i is the same image in both, on every process.
-        loss = nt_xent(parallel.gather(z_anchor), parallel.gather(z_query), self.settings.temperature)
+        both = parallel.gather(z_anchor), parallel.gather(z_query)
+        loss = nt_xent(*both, self.settings.temperature, decoupled=self.settings.decoupled)
         return Step({"contrast": loss}, h, {"anchor": z_anchor, "query": z_query})

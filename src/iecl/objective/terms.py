@@ -92,10 +92,12 @@ def expansion(placement: Placement, views: Views, clock: Clock, images: int) -> 
 def block_gain(placement: Placement, views: Views, clock: Clock) -> Values:
     """The same of any block, for the log: one probe, few images."""
     seed = counter.key(clock.seed, "gain", clock.step)
-    return _mean(_gains(placement, views, clock, placement.block.gain_images, seed), "gain")
+    images = None if placement.block is None else placement.block.gain_images
+    return _mean(_gains(placement, views, clock, images, seed), "gain")
 
 
 def _gains(placement: Placement, views: Views, clock: Clock, images: int | None, seed: int) -> list[EntropyGain]:
+    assert placement.block is not None  # `check_expansion` has looked
     seen = [placement.first(views, clock, view, images) for view in range(2) if placement.covers(view)]
     gain, steps = full_precision(placement.block.entropy_gain), placement.block.gain_steps
     return [gain(x, stream, probes=1, steps=steps, seed=seed) for x, stream in seen]

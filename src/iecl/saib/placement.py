@@ -12,7 +12,7 @@ from iecl.parts.gradient_reversal import scale_gradient
 from iecl.saib.contract import InputBlock
 from iecl.saib.settings import SAIBSettings
 from iecl.schedule import Clock
-from iecl.views.pipeline import Views
+from iecl.views.pipeline import Mixture, Views
 
 SIGNS = {"reversed": -1.0, "cooperative": 1.0, "none": 0.0}
 """By what the gradient of the host's loss is multiplied on its way to the block."""
@@ -28,40 +28,51 @@ class Shaped:
     images: tuple[Tensor, Tensor]
     """Anchor and query with a plain way back to the block: what our own terms are to be read on."""
 
-    @classmethod
-    def plain(cls, views: Views) -> "Shaped":
-        """Without a block."""
-        anchor, query = views.global_crops[:2]
-        return cls(views, (anchor, query))
-
 
 class Placement:
-    """A block before the views of a host."""
+    """A block, or none, before the views of a host."""
 
-    def __init__(self, block: InputBlock, settings: SAIBSettings, side: str, host_gradient: str) -> None:
+    def __init__(self, block: InputBlock | None, settings: SAIBSettings, side: str, host_gradient: str) -> None:
         self.block, self.settings, self.side = block, settings, side
         self.sign = SIGNS[host_gradient] if settings.weights == "learned" else 1.0
 
     def covers(self, number: int) -> bool:
-        """Whether view 0 (the anchor) or 1 (the query) passes the block."""
-        return self.side in (VIEWS[number], "both", "target")
+        """Whether view 0 (the anchor) or 1 (the query) passes a block."""
+        return self.block is not None and self.side in (VIEWS[number], "both", "target")
 
     def shape(self, views: Views, clock: Clock) -> Shaped:
         """Views with some of the first two behind the block."""
-        if self.settings.weights == "redrawn":
+        if self.block is not None and self.settings.weights == "redrawn":
             self.block.redraw(counter.key(clock.seed, "saib/weights", clock.step))
         pair = views.global_crops[:2]
         made = [self._one(x, views, clock, number) if self.covers(number) else x for number, x in enumerate(pair)]
-        images = made[0], made[1]
         if self.side == "target":
-            return Shaped(replace(views, target_crops=images), images)
+            return Shaped(replace(views, target_crops=tuple(made)), (made[0], made[1]))
+        if self.settings.mix:
+            mixture = self._mixture(views.positions, clock)
+            views = replace(views, target_crops=tuple(made), mixture=mixture)
+            made[1] = _mixed(made[1], mixture)
         seen = [scale_gradient(x, self.sign) if self._is_gated(x) else x for x in made]
-        return Shaped(views.with_global_crops(*seen, *views.global_crops[2:]), images)
+        return Shaped(views.with_global_crops(*seen, *views.global_crops[2:]), (made[0], made[1]))
+
+    def _mixture(self, positions: Tensor, clock: Clock) -> Mixture:
+        """Two by two: both of a pair show the other with the same weight, at most a half.
+
+        Neighbors make a pair: the order of an epoch is random, and the same pairs are made by one process or several.
+        """
+        draws = counter.uniform(counter.key(clock.seed, "saib/mixture", clock.epoch), positions, 2)
+        rows = torch.arange(len(positions), device=positions.device)
+        partner, first = rows ^ 1, rows & ~1
+        partner[-1] = rows[-1] if len(rows) % 2 else partner[-1]
+        chance, weight = draws[first].unbind(1)
+        is_mixed = (chance < self.settings.mix) & (partner != rows)
+        return Mixture(partner, torch.where(is_mixed, 0.5 + weight / 2, 1.0))
 
     def _is_gated(self, x: Tensor) -> bool:
         return self.sign != 1 and x.requires_grad
 
     def _one(self, x: Tensor, views: Views, clock: Clock, number: int) -> Float[Tensor, "n 3 h w"]:
+        assert self.block is not None
         shaped: Tensor = self.block(x, self.stream(views.positions, clock, number))
         share = self._strength(views.positions, clock, number)
         return shaped if share is None else x + share * (shaped - x)
@@ -107,12 +118,18 @@ class Placement:
         return sum(((1 - self.sign) * slope.detach() * (x - x.detach())).sum() for x, slope in pairs)
 
 
+def _mixed(x: Float[Tensor, "n 3 h w"], mixture: Mixture) -> Float[Tensor, "n 3 h w"]:
+    share = mixture.share.to(x.dtype)[:, None, None, None]
+    return share * x + (1 - share) * x[mixture.partner]
+
+
 def place(
-    block: InputBlock,
+    block: InputBlock | None,
     settings: SAIBSettings,
     *,
     online: frozenset[str],
     has_target: bool,
+    takes_mixtures: bool,
     moved: frozenset[str],
     is_expanded: bool,
 ) -> Placement:
@@ -123,6 +140,7 @@ def place(
         settings: where it is to stand, and what trains it.
         online: the views that the host's loss sends gradient to.
         has_target: whether the host has a branch without gradient.
+        takes_mixtures: whether the host's loss has answers for mixed queries.
         moved: the views that a term of the objective sends gradient to.
         is_expanded: whether the block's own expansion is a term.
 
@@ -131,6 +149,14 @@ def place(
     """
     if settings.side == "target" and not has_target:
         raise UserError("this host has no target branch", where="saib.side = target", do="use query, anchor or both")
+    if settings.mix and (settings.side == "target" or not takes_mixtures):
+        raise UserError(
+            "this host has no answers for mixed queries",
+            where="saib.mix",
+            do="use moco-v2 with method.symmetric=true and another saib.side than target, or saib.mix=0",
+        )
+    if block is None:
+        return Placement(None, settings, "query", "none")
     is_learned, gradient = settings.weights == "learned", settings.host_gradient
     side = settings.side
     if side == "auto":  # a printed block stands where it is printed

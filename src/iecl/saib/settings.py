@@ -61,6 +61,12 @@ class SAIBSettings:
         choices=("constant", "uniform"),
         needs="saib.form",
     )
+    mix: float = setting(
+        0.0,
+        "chance that a query is mixed with another image of the batch, with answers mixed alike (i-Mix); with any form",
+        low=0,
+        high=1,
+    )
     patch_size: int = setting(
         0, "side of a patch in pixels; 0: 4 below 128 pixels, else 16", low=0, high=1024, needs="saib.form"
     )
@@ -108,9 +114,9 @@ class SAIBSettings:
     )
 
     @property
-    def is_printed(self) -> bool:
-        """Whether it is one of the paper's forms."""
-        return self.form in PRINTED
+    def is_absent(self) -> bool:
+        """Whether views reach the host as they are."""
+        return self.form == "none" and not self.mix
 
     def for_size(self, image_size: int) -> "SAIBSettings":
         """The same block with its patch chosen for this image size."""

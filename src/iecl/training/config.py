@@ -161,7 +161,7 @@ def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig
         raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
     for key in NAMES:
         resolve(values["method"].get(key, WRAPPER), METHODS, key.replace("name", "method"), origin or f"method.{key}")
-    is_plain = built["saib"].form == "none" and built["objective"].is_plain
+    is_plain = built["saib"].is_absent and built["objective"].is_plain
     return RunConfig(method=_with_host(values["method"], is_plain), **built)
 
 

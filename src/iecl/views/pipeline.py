@@ -39,6 +39,14 @@ class ImageBatch(Protocol):
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """Images that show two: each its own with weight `share`, and that of row `partner` with the rest."""
+
+    partner: Int64[Tensor, " n"]
+    share: Float[Tensor, " n"]
+
+
+@dataclass(frozen=True)
 class Views:
     """Several views of the same images; row i is the same image in all of them."""
 
@@ -51,6 +59,8 @@ class Views:
     """Tight crops at a smaller size, where the method asks for them."""
     target_crops: tuple[Float[Tensor, "n 3 size size"], ...] = ()
     """What a branch without gradient sees instead of the global crops; empty: those themselves."""
+    mixture: Mixture | None = None
+    """How the query is mixed, if it is; the target crops never are."""
 
     @property
     def targets(self) -> tuple[Float[Tensor, "n 3 size size"], ...]:
