@@ -78,7 +78,7 @@ def test_no_file_has_a_name_that_says_nothing(word: str) -> None:
         "import iecl.cli.command as c, contextlib\nwith contextlib.suppress(SystemExit): c.main(['bench', '--help'])",
         "import iecl.api",
         "import iecl.training.config as p; p.make_config(flags={'data': {'name': 'shapes'}})",
-        "import iecl.data.resolve",
+        "import iecl.data.defaults",
     ],
 )
 def test_looking_around_does_not_import_torch(code: str) -> None:

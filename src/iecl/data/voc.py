@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from iecl.data.decode import ImageArray, Unreadable, decode_numbers, decode_whole
+from iecl.data.decoder import ImageArray, Unreadable, decode_numbers, decode_whole
 from iecl.errors import UserError, did_you_mean
 
 CLASSES = (

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from iecl.console import ProgressLine
+from iecl.data.defaults import resolve_data
+from iecl.data.factory import open_source
 from iecl.data.loader import in_order
-from iecl.data.opening import open_source
-from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.external_weights import RANDOM, random_backbone

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from iecl.console import ProgressLine
+from iecl.data.defaults import folder_of, has_test, resolve_data
+from iecl.data.factory import open_source
 from iecl.data.loader import in_order
-from iecl.data.opening import open_source
-from iecl.data.resolve import folder_of, has_test, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.source import Source
 from iecl.errors import UserError
@@ -71,8 +71,8 @@ class EvaluationContext:
         else:
             where = f"{self.target} does not say on which images to measure"
             raise UserError(where, where="--data", do="name a folder")
-        resident = chosen.cache_megabytes if self.keep_decoded else 0
-        return resolve_data(replace(chosen, image_size=self.model.image_size, cache_megabytes=resident))
+        megabytes = chosen.cache_megabytes if self.keep_decoded else 0
+        return resolve_data(replace(chosen, image_size=self.model.image_size, cache_megabytes=megabytes))
 
     @property
     def data_name(self) -> str:

@@ -14,8 +14,8 @@ from torch import nn
 from iecl import parallel
 from iecl.console import ProgressLine, counted
 from iecl.data.batch import Batch
+from iecl.data.factory import open_source
 from iecl.data.loader import Loader
-from iecl.data.opening import open_source
 from iecl.data.source import Source
 from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
