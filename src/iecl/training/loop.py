@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,16 +43,27 @@ def finish(batches: Generator[Batch, None, None]) -> None:
 
 
 class Trainee(nn.Module):
-    """A method behind plain types: what wraps a module for several processes cannot look into our dataclasses."""
+    """A method behind dicts: what wraps a module for several processes takes no frozen dataclass apart.
+
+    Views, clock and step go through as all the fields that they have, under their names.
+    """
 
     def __init__(self, method: Method) -> None:
         super().__init__()
         self.method = method
 
-    def forward(self, views: tuple[Any, ...], time: tuple[int, ...]) -> tuple[Any, ...]:
+    def forward(self, *given: tuple[type[Any], dict[str, Any]]) -> dict[str, Any]:
         """One step of the method."""
-        made = self.method.step(Views(*views), Clock(*time))
-        return made.losses, made.features, made.projections, made.readings
+        return _values(self.method.step(*(kind(**values) for kind, values in given)))
+
+
+def _values(whole: "Views | Clock | Step") -> dict[str, Any]:
+    return {field.name: getattr(whole, field.name) for field in fields(whole)}
+
+
+def take_step(trainee: nn.Module, views: Views, clock: Clock) -> Step:
+    """A step of the method in a `Trainee`, wrapped or not."""
+    return Step(**trainee(*((type(whole), _values(whole)) for whole in (views, clock))))
 
 
 class Loop:
@@ -200,8 +211,7 @@ class Loop:
             layout=self.layout,
         )
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
-            seen = (views.global_crops, views.positions, views.labels, views.index, views.local_crops)
-            made = Step(*self.trainee(seen, astuple(clock)))
+            made = take_step(self.trainee, views, clock)
             total = torch.stack([value.float() for value in made.losses.values()]).sum()
             self.fabric.backward(total / config.training.grad_accumulation)
         return made
