@@ -41,6 +41,11 @@ class FolderSource:
     def __len__(self) -> int:
         return len(self.listing)
 
+    def select(self, index: Numbers) -> "FolderSource":
+        """Some of the files, in the order given."""
+        how = {"side": self.side, "max_pixels": self.max_pixels}
+        return FolderSource(self.listing.select(index), self.labels[index], self.classes, **how)
+
     def read(self, index: Numbers) -> Pixels:
         """Decode these files; one that cannot be decoded gives a black row and a line in `bad`."""
         return self.read_into(np.empty((len(index), 3, self.side, self.side), np.uint8), index)

@@ -29,8 +29,8 @@ EXTENSIONS = frozenset(
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 _CHUNK = 4096
 _Found = TypeVar("_Found")
-_FOUND: ContextVar[dict[Any, Any] | None] = ContextVar("found", default=None)
-"""What was found in folders since the outermost `one_walk` began; None: nobody asked for it to be kept."""
+_FOUND: ContextVar[dict[Any, Any]] = ContextVar("found")
+"""What was found in folders since the outermost `one_walk` began."""
 _Failures = Sequence[tuple[str, str]]
 _TRY_ANOTHER = "give the folder that holds the images"
 
@@ -116,10 +116,7 @@ def one_walk() -> Iterator[None]:
     Put it around one piece of work, as a `with` block or a decorator. What was found is forgotten at its end, so that
     the next piece of work sees a folder as it is then.
     """
-    if _FOUND.get() is not None:  # a part of a larger piece of work
-        yield
-        return
-    before = _FOUND.set({})
+    before = _FOUND.set(_FOUND.get({}))  # a part of a larger piece of work keeps to the walk of that
     try:
         yield
     finally:
@@ -129,9 +126,7 @@ def one_walk() -> Iterator[None]:
 def _kept_for_one_walk(look: Callable[[Path], _Found]) -> Callable[[Path], _Found]:
     @wraps(look)
     def look_once(folder: Path) -> _Found:
-        found = _FOUND.get()
-        if found is None:
-            return look(folder)
+        found = _FOUND.get({})
         if (look, folder) not in found:
             found[look, folder] = look(folder)
         kept: _Found = found[look, folder]

@@ -4,12 +4,11 @@ import logging
 import mmap
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
 from iecl import parallel
@@ -21,18 +20,8 @@ from iecl.errors import UserError
 log = logging.getLogger("iecl.data")
 _BATCH = 64
 _Images = UInt8[Tensor, "n 3 side side"]
-
-
-@dataclass(frozen=True)
-class _Decoded:
-    """What became of the files of a folder."""
-
-    index: Numbers
-    """The good ones, in order."""
-    sizes: Int64[Tensor, "n 2"]
-    """Their heights and widths."""
-    skipped: list[tuple[str, str]]
-    """(path, reason) of the others."""
+_Decoded = tuple[Numbers, Tensor, list[tuple[str, str]]]
+"""Which files of a folder are good, in order; their heights and widths; (path, reason) of the others."""
 
 
 def load_into_memory(
@@ -56,17 +45,10 @@ def load_into_memory(
     """
     can_share = is_shared and parallel.is_on() and hasattr(os, "memfd_create")
     shared = _from_first_process(source, workers, progress) if can_share else None
-    images, decoded = shared or _from_this_process(source, workers, progress)
-    index, listing = decoded.index, source.listing
-    kept = ArraySource(
-        source.name,
-        images[: len(index)],
-        source.labels[index],
-        source.classes,
-        sizes=decoded.sizes,
-        listing=listing.select(index) if decoded.skipped else listing,
-    )
-    return kept, decoded.skipped
+    images, (index, sizes, skipped) = shared or _from_this_process(source, workers, progress)
+    listing = source.listing.select(index) if skipped else source.listing
+    images, labels = images[: len(index)], source.labels[index]
+    return ArraySource(source.name, images, labels, source.classes, sizes=sizes, listing=listing), skipped
 
 
 def _decode_all(source: FolderSource, images: _Images, workers: int, progress: Progress | None) -> _Decoded:
@@ -82,7 +64,7 @@ def _decode_all(source: FolderSource, images: _Images, workers: int, progress: P
         filled += len(batch.index)
         if progress is not None:
             progress(filled + len(skipped), len(source))
-    return _Decoded(np.concatenate(index), torch.cat(sizes), skipped)
+    return np.concatenate(index), torch.cat(sizes), skipped
 
 
 def _from_this_process(source: FolderSource, workers: int, progress: Progress | None) -> tuple[_Images, _Decoded]:
@@ -107,7 +89,7 @@ def _from_first_process(
         except UserError as problem:  # the others wait for an answer: they get this one
             answer = problem
     process, number, answer = parallel.gather_objects((os.getpid(), handle, answer))[first]
-    if images is None and isinstance(answer, _Decoded):
+    if images is None and isinstance(answer, tuple):
         images = _from_process(source, process, number)
     parallel.barrier()  # until now the others may still have to open it
     if handle >= 0:

@@ -145,36 +145,24 @@ class EvaluationContext:
 
     def features(self, source: Source, what: str, backbone: nn.Module | None = None) -> Features:
         """One row for each readable image; `backbone` stands in for the model's own."""
-        model = self.model
         return extract(
-            model.backbone if backbone is None else backbone,
+            self.model.backbone if backbone is None else backbone,
             source,
-            image_size=model.image_size,
-            mean=model.mean,
-            std=model.std,
-            share=plain_share(model.image_size),
-            device=self.device,
-            batch=self.batch,
-            workers=self.data.num_workers,
+            **self._pass,
+            share=plain_share(self.model.image_size),
             progress=self.line.count(f"features of {what} images"),
             on_bad=self._skip,
         )
 
     def crops(self, seed: int, epoch: int) -> Features:
         """One row for a random crop of each readable training image."""
-        model = self.model
-        return extract_crops(
-            model.backbone,
-            self.train_images,
-            image_size=model.image_size,
-            mean=model.mean,
-            std=model.std,
-            seed=seed,
-            epoch=epoch,
-            device=self.device,
-            batch=self.batch,
-            workers=self.data.num_workers,
-        )
+        return extract_crops(self.model.backbone, self.train_images, **self._pass, seed=seed, epoch=epoch)
+
+    @property
+    def _pass(self) -> dict[str, Any]:
+        """How images go through the backbone."""
+        look = {"image_size": self.model.image_size, "mean": self.model.mean, "std": self.model.std}
+        return look | {"device": self.device, "batch": self.batch, "workers": self.data.num_workers}
 
     @property
     def batch(self) -> int:

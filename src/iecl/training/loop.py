@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,16 +54,12 @@ class Trainee(nn.Module):
 
     def forward(self, *given: tuple[type[Any], dict[str, Any]]) -> dict[str, Any]:
         """One step of the method."""
-        return _values(self.method.step(*(kind(**values) for kind, values in given)))
-
-
-def _values(whole: "Views | Clock | Step") -> dict[str, Any]:
-    return {field.name: getattr(whole, field.name) for field in fields(whole)}
+        return vars(self.method.step(*(kind(**values) for kind, values in given)))
 
 
 def take_step(trainee: nn.Module, views: Views, clock: Clock) -> Step:
     """A step of the method in a `Trainee`, wrapped or not."""
-    return Step(**trainee(*((type(whole), _values(whole)) for whole in (views, clock))))
+    return Step(**trainee(*((type(whole), vars(whole)) for whole in (views, clock))))
 
 
 class Loop:
@@ -199,17 +195,10 @@ class Loop:
 
     def _backward(self, batch: Batch, clock: Clock, is_last: bool) -> Step:
         config = self.config
-        views = make_views(
-            batch.to(self.fabric.device),
-            config.augmentation.policies(),
-            self.method.views,
-            size=config.data.image_size,
-            mean=config.data.mean,
-            std=config.data.std,
-            seed=clock.seed,
-            epoch=clock.epoch,
-            layout=self.layout,
-        )
+        look: dict[str, Any] = {"size": config.data.image_size, "mean": config.data.mean, "std": config.data.std}
+        look |= {"seed": clock.seed, "epoch": clock.epoch, "layout": self.layout}
+        policies = config.augmentation.policies()
+        views = make_views(batch.to(self.fabric.device), policies, self.method.views, **look)
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
             made = take_step(self.trainee, views, clock)
             total = torch.stack([value.float() for value in made.losses.values()]).sum()

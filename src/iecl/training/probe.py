@@ -143,8 +143,7 @@ def open_part(config: RunConfig, need: int, seconds: float) -> Opened:
     index = _some(order, need, count)
     if not fits_in_memory(listed, config.data):
         return Opened(ChosenSource(listed, index), len(listed), listing, 0.0, decode, side)
-    files, form = listed.listing.select(index), {"side": listed.side, "max_pixels": listed.max_pixels}
-    part = FolderSource(files, listed.labels[index], listed.classes, **form)
+    part = listed.select(index)
     began = time.monotonic()
     source, skipped = load_into_memory(part, config.data.num_workers)
     times = len(listed) / len(index)
