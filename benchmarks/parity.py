@@ -18,9 +18,9 @@ import torch
 from benchmarks.bench.peers import OUR_SETS, FromLightly
 from benchmarks.study import PRECISION, Arms, iecl, pretrained, python, study
 from iecl.backbones.factory import make_backbone
+from iecl.data.defaults import resolve_data
+from iecl.data.factory import open_source
 from iecl.data.loader import Loader
-from iecl.data.opening import open_source
-from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings
 from iecl.evaluation.features import extract
 from iecl.evaluation.knn import knn

@@ -20,8 +20,8 @@ from iecl import parallel
 from iecl.allocation import keep_freed_memory
 from iecl.console import ProgressLine
 from iecl.data.batch import Batch
-from iecl.data.opening import open_source
-from iecl.data.resolve import resolve_data
+from iecl.data.defaults import resolve_data
+from iecl.data.factory import open_source
 from iecl.runs.checkpoint import load_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import make_config, with_data

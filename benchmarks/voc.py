@@ -20,7 +20,7 @@ import torch
 from benchmarks.result import RESULTS, write
 from iecl.backbones.factory import make_backbone
 from iecl.console import ProgressLine
-from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
+from iecl.data.datasets import IMAGENET_MEAN, IMAGENET_STD
 from iecl.evaluation.context import Bench
 from iecl.evaluation.contract import Evaluation
 from iecl.evaluation.detection import Detection, DetectionSettings

@@ -12,8 +12,8 @@ from torch.nn.functional import normalize
 import iecl
 from iecl.backbones.factory import make_backbone
 from iecl.data.datasets import FACTS
+from iecl.data.factory import open_source
 from iecl.data.loader import Loader
-from iecl.data.opening import open_source
 from iecl.data.settings import DataSettings
 from iecl.estimators.coding_rate import coding_rate
 from iecl.losses.nt_xent import nt_xent

@@ -1,8 +1,10 @@
 """The shape of the code: layers, sizes, what importing costs."""
 
 import ast
+import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,33 @@ def test_a_module_imports_only_from_lower_layers(path: Path) -> None:
     assert not wrong - SAME_LAYER.get(LAYERS[own], set())
 
 
+def test_every_folder_and_module_has_a_layer_and_the_architecture_page_lists_it() -> None:
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = page.partition("\nsrc/iecl/\n")[2].partition("\n\n")[0]
+    rows = [re.fullmatch(r"  (\S.*?)  +(\d+)   \S.*", line) for line in tree.splitlines()]
+    listed = {name: int(row[2]) for row in rows if row for name in row[1].split()}
+    paths = {path.relative_to(SOURCE) for path in MODULES}
+    folders = {f"{path.parent}/": LAYERS[path.parts[0]] for path in paths if len(path.parts) > 1}
+    modules = {path.stem: LAYERS[path.stem] for path in paths if len(path.parts) == 1 and path.stem[:2] != "__"}
+
+    assert listed == folders | modules
+    assert set(LAYERS) == {path.parts[0].removesuffix(".py") for path in paths}
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent.name for path in MODULES} - {"iecl", "runs"}))
+def test_the_modules_of_a_folder_do_not_import_each_other_in_a_circle(folder: str) -> None:
+    """`runs` is left out: a directory and its claim know each other."""
+    inside = {path.stem: path for path in MODULES if path.parent.name == folder}
+    found = {
+        name: set(re.findall(rf"iecl\.(?:\w+\.)*{folder}\.(\w+) import", path.read_text())) & set(inside)
+        for name, path in inside.items()
+    }
+    try:
+        TopologicalSorter(found).prepare()
+    except CycleError as problem:
+        pytest.fail(" -> ".join(problem.args[1]))
+
+
 @pytest.mark.parametrize("path", [*MODULES, *BENCH], ids=name_of)
 def test_modules_and_functions_stay_small(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -80,7 +109,7 @@ def test_no_file_has_a_name_that_says_nothing(word: str) -> None:
         "import iecl.cli.command as c, contextlib\nwith contextlib.suppress(SystemExit): c.main(['bench', '--help'])",
         "import iecl.api",
         "import iecl.training.config as p; p.make_config(flags={'data': {'name': 'shapes'}})",
-        "import iecl.data.resolve",
+        "import iecl.data.defaults",
     ],
 )
 def test_looking_around_does_not_import_torch(code: str) -> None:

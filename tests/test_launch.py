@@ -3,7 +3,7 @@
 import pytest
 
 from iecl.errors import UserError
-from iecl.launch import Launch, meeting_place, outside_launch, rank_at_start
+from iecl.launch import Launch, meeting_place, outside_launch, rank_at_start, usable_cores
 from iecl.training.config import RunConfig, make_config, with_launch
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
@@ -82,3 +82,10 @@ def test_another_number_than_was_started_is_refused(asked: dict[str, int], monke
 def test_strategies_that_are_not_tested_are_refused_by_name(strategy: str) -> None:
     with pytest.raises(UserError, match=f"training.strategy is '{strategy}'"):
         make_config(flags={"data": {"name": "shapes"}, "training": {"strategy": strategy}})
+
+
+@pytest.mark.parametrize(("granted", "cores"), [("1", 1), ("2", 2), ("64", 3), ("", 3), ("0", 3), ("many", 3)])
+def test_cores_are_those_granted_to_this_process(monkeypatch: pytest.MonkeyPatch, granted: str, cores: int) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 4, 5})
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", granted)
+    assert usable_cores() == cores

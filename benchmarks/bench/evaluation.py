@@ -27,8 +27,8 @@ from benchmarks.bench.effort import Content, Effort
 from benchmarks.bench.images import made_photographs, make_medium, make_shapes
 from benchmarks.bench.turns import over, ratios, summary, take_turns, timed, with_threads
 from iecl.backbones.factory import make_backbone
-from iecl.data.opening import open_source
-from iecl.data.resolve import resolve_data
+from iecl.data.defaults import resolve_data
+from iecl.data.factory import open_source
 from iecl.data.settings import DataSettings
 from iecl.evaluation.features import Features, extract
 from iecl.evaluation.knn import STANDARD, KNNSettings, knn_by_each

@@ -77,9 +77,9 @@ def _make_files(folder: Path, count: int) -> None:
 
 
 def _our_first_batch() -> Callable[[str], object]:
+    from iecl.data.defaults import resolve_data
+    from iecl.data.factory import open_source
     from iecl.data.loader import Loader
-    from iecl.data.opening import open_source
-    from iecl.data.resolve import resolve_data
     from iecl.data.settings import DataSettings
 
     def work(folder: str) -> object:

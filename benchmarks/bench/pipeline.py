@@ -90,7 +90,7 @@ def _requests(folder: Path, case: _Case) -> dict[str, Request]:
     is_small = case.side < 100
     return {
         **{peer: Request(peer, str(folder), *how) for peer in PEERS},
-        "folder, decoded once" if is_small else "folder": Request(OURS, str(folder), *how, is_resident=is_small),
+        "folder, decoded once" if is_small else "folder": Request(OURS, str(folder), *how, is_cached=is_small),
         "packed": Request(OURS, str(packed), *how),
     }
 

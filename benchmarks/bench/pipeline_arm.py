@@ -23,15 +23,15 @@ from torchvision.transforms import v2
 from benchmarks.bench.processes import answer
 from iecl.allocation import keep_freed_memory
 from iecl.data.batch import Batch
+from iecl.data.defaults import resolve_data
+from iecl.data.factory import open_source
 from iecl.data.loader import Loader
-from iecl.data.opening import open_source
-from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings
 from iecl.views.pipeline import make_views
 from iecl.views.policies import POLICIES, ViewSpec
 
 ON_TENSORS, ON_PIL, OURS = "torchvision on tensors", "torchvision on PIL", "iecl"
-RESIDENT_MEGABYTES = 4096
+CACHE_MEGABYTES = 4096
 Epoch = Callable[[int], Iterable[Any]]
 """The batches of the epoch with this number."""
 
@@ -46,7 +46,7 @@ class Request:
     batch: int
     side: int
     workers: int
-    is_resident: bool = False
+    is_cached: bool = False
     """Whether a folder may be decoded once for all."""
 
 
@@ -67,7 +67,7 @@ def _torchvision(request: Request) -> Epoch:
 
 def _ours(request: Request) -> Epoch:
     keep_freed_memory()  # as training does
-    megabytes = RESIDENT_MEGABYTES if request.is_resident else 0
+    megabytes = CACHE_MEGABYTES if request.is_cached else 0
     settings = DataSettings(
         name=request.data, image_size=request.side, cache_megabytes=megabytes, num_workers=request.workers
     )

@@ -11,8 +11,8 @@ from benchmarks.bench.effort import Content, Effort
 from benchmarks.bench.report import reached_in_words, shown, write_page, write_result
 from iecl.allocation import give_back_freed_memory, keep_freed_memory
 from iecl.console import log_to_terminal
-from iecl.data.resolve import usable_cores
 from iecl.errors import UserError
+from iecl.launch import usable_cores
 from iecl.registry import resolve
 
 log = logging.getLogger("iecl.bench")

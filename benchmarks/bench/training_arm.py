@@ -26,7 +26,7 @@ from iecl.allocation import keep_freed_memory
 from iecl.backbones import BACKBONES
 from iecl.backbones.factory import make_backbone
 from iecl.console import ProgressLine
-from iecl.data.resolve import resolve_data
+from iecl.data.defaults import resolve_data
 from iecl.registry import Entry
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import make_config, with_data

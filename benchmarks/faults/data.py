@@ -19,8 +19,8 @@ from PIL import Image
 import iecl
 from iecl.backbones.factory import make_backbone
 from iecl.data import folder as folders
+from iecl.data.factory import open_source
 from iecl.data.loader import Loader
-from iecl.data.opening import open_source
 from iecl.data.pack_format import FIRST, PRELUDE, checksum, open_packed, prelude_of
 from iecl.data.settings import DataSettings
 from iecl.errors import TrainingError, UserError
@@ -36,7 +36,7 @@ BACKBONE = "resnet10-w16"
 _READER = """
 import os, sys
 from iecl.data.loader import Loader
-from iecl.data.opening import open_source
+from iecl.data.factory import open_source
 from iecl.data.settings import DataSettings
 from iecl.errors import TrainingError
 loader = Loader(open_source(DataSettings(name=sys.argv[1], workers=0)), batch=8, seed=0)

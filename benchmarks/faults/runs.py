@@ -171,7 +171,7 @@ def vanished_data() -> Tally:
     results = []
     for is_back in (True, False):
         with trial() as here:
-            process = here.start(here.words(data__resident_megabytes=0, epochs=100 if is_back else 4000))
+            process = here.start(here.words(data__cache_megabytes=0, epochs=100 if is_back else 4000))
             here.wait_for_step(8, process)
             away = here.images.with_name("away")
             here.images.rename(away)
@@ -283,7 +283,7 @@ def signals() -> Tally:
         for number in (signal.SIGINT, signal.SIGTERM):
             for whom in ("parent", "group", *(["rank"] if devices == 2 else [])):
                 with trial() as here:
-                    sets = {"data__resident_megabytes": 0, "data__workers": 2}
+                    sets = {"data__cache_megabytes": 0, "data__num_workers": 2}
                     process = here.start(here.words("--devices", str(devices), **sets))
                     here.wait_for_step(5, process)
                     _send(process, number, whom)

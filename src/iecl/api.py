@@ -184,7 +184,7 @@ def plan(
         quiet: show no progress.
         **common: as for `pretrain`.
     """
-    from iecl.data.resolve import resolve_data
+    from iecl.data.defaults import resolve_data
     from iecl.runs.claim import claim
     from iecl.runs.directory import write_json
     from iecl.training.config import make_config, with_data

@@ -1,4 +1,4 @@
-"""What an outside launcher says of this process: torchrun, SLURM, or environment variables set by hand."""
+"""What an outside launcher says of this process (torchrun, SLURM, variables set by hand), and what it may use."""
 
 import os
 import re
@@ -108,6 +108,13 @@ def rank_at_start(environment: Mapping[str, str] = os.environ) -> int:
 def node_rank(environment: Mapping[str, str] = os.environ) -> int:
     """The number of this machine among those that were started by hand."""
     return _number(environment, "NODE_RANK", 0)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which on a shared machine are fewer than there are."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    granted = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(cores, int(granted)) if granted.isdigit() and int(granted) else cores
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:

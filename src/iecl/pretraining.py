@@ -11,7 +11,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from iecl.data.resolve import folder_of, resolve_data
+from iecl.data.defaults import folder_of, resolve_data
+from iecl.data.listing import one_walk
 from iecl.errors import UserError
 from iecl.launch import rank_at_start
 from iecl.runs.claim import Claim, claim
@@ -37,12 +38,14 @@ class Asked:
     overwrite: bool
 
 
+@one_walk()
 def start_afresh(asked: Asked, quiet: bool) -> Path:
     """A new run; returns its directory."""
     config, place = _config_afresh(asked)
     return _start(config, place, quiet, lambda claimed: {"kind": "start"}, overwrite=asked.overwrite)
 
 
+@one_walk()
 def start_from(source: str, foreign: Mapping[str, Any], asked: Asked, quiet: bool) -> Path:
     """A new run whose backbone begins with the weights of another, which its folder keeps."""
     _announce_torch()

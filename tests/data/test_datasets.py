@@ -280,14 +280,14 @@ def test_imagenet100_is_its_hundred_classes_of_the_same_folders(imagenet: Path) 
     assert tuple(owners) == imagenet100_classes()
 
 
-def test_imagenet_images_are_decoded_on_the_canvas_that_is_set(imagenet: Path) -> None:
+def test_imagenet_images_are_decoded_to_the_size_that_is_set(imagenet: Path) -> None:
     read = open_imagenet100(at(imagenet, decode_size=16), "test").read(np.array([0]))
     assert read.images.shape == (1, 3, 16, 16)
     assert read.images[0, :, 8, 8].tolist() == [10, 20, 30]
     assert read.sizes.tolist() == [[9, 6]]
 
 
-def test_the_canvas_of_imagenet_is_larger_than_a_view_unless_it_is_set(imagenet: Path) -> None:
+def test_the_decoded_size_of_imagenet_is_larger_than_a_view_unless_it_is_set(imagenet: Path) -> None:
     assert open_imagenet100(at(imagenet), "test").side == FACTS["imagenet100"].decode_size
 
 

@@ -15,11 +15,12 @@ from images import save_numbered, save_solid
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from iecl import counter
-from iecl.data import folder
+from iecl.data import memory_cache
 from iecl.data.batch import Batch
-from iecl.data.folder import FolderSource, resident
+from iecl.data.folder import FolderSource
 from iecl.data.listing import list_images
 from iecl.data.loader import Loader, in_order
+from iecl.data.memory_cache import load_into_memory
 from iecl.data.source import ArraySource, Source
 from iecl.errors import TrainingError, UserError
 
@@ -410,7 +411,7 @@ def test_decoding_once_for_all_keeps_the_good_files_with_labels_sizes_and_paths(
     save_numbered(tmp_path, 9, bad=(2, 5))
     folder = open_folder(tmp_path)
     seen: list[tuple[int, int]] = []
-    whole, skipped = resident(folder, workers, lambda *counts: seen.append(counts))
+    whole, skipped = load_into_memory(folder, workers, lambda *counts: seen.append(counts))
     kept = [0, 1, 3, 4, 6, 7, 8]
     assert whole.images[:, 0, 0, 0].tolist() == kept
     assert whole.labels.tolist() == [i % 3 for i in kept]
@@ -420,18 +421,18 @@ def test_decoding_once_for_all_keeps_the_good_files_with_labels_sizes_and_paths(
 
 
 def test_decoding_very_many_files_once_for_all_keeps_none_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "_BATCH", 1)
+    monkeypatch.setattr(memory_cache, "_BATCH", 1)
     save_numbered(tmp_path, 60)
     open_now = len(list(Path("/proc/self/fd").iterdir()))
     most: list[int] = []
-    resident(open_folder(tmp_path), 1, lambda *_: most.append(len(list(Path("/proc/self/fd").iterdir()))))
+    load_into_memory(open_folder(tmp_path), 1, lambda *_: most.append(len(list(Path("/proc/self/fd").iterdir()))))
     assert max(most) < open_now + 40
 
 
 def test_decoding_once_for_all_keeps_the_sizes_of_the_originals(tmp_path: Path) -> None:
     save_solid(tmp_path / "a.png", size=(20, 10))
     save_solid(tmp_path / "b.png", size=(3, 30))
-    whole, _ = resident(open_folder(tmp_path), workers=0)
+    whole, _ = load_into_memory(open_folder(tmp_path), workers=0)
     assert whole.read(np.array([1, 0])).sizes.tolist() == [[30, 3], [10, 20]]
 
 

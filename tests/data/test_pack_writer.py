@@ -17,11 +17,11 @@ from images import save_numbered, save_solid
 from PIL import Image
 
 import iecl
+from iecl.data.defaults import has_test, resolve_data
+from iecl.data.factory import open_source
 from iecl.data.loader import Loader, in_order
-from iecl.data.opening import open_source
 from iecl.data.pack_format import FIRST, MAGIC, PRELUDE, checksum, open_packed, prelude_of
 from iecl.data.packed_source import DAMAGED, PackedSource, plain_sums_of, sums_of
-from iecl.data.resolve import has_test, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.source import Source
 from iecl.errors import TrainingError, UserError
@@ -473,7 +473,7 @@ def test_a_file_that_changes_while_it_is_used_stops_the_reader_with_one_line(
 def test_a_file_that_is_cut_short_while_it_is_used_does_not_kill_the_process(packed: Path) -> None:
     program = (
         "import os, sys, numpy as np\n"
-        "from iecl.data.opening import open_source\n"
+        "from iecl.data.factory import open_source\n"
         "from iecl.data.settings import DataSettings\n"
         "from iecl.errors import TrainingError\n"
         "source = open_source(DataSettings(name=sys.argv[1], num_workers=0), on_bad=lambda *report: None)\n"

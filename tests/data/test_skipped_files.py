@@ -12,10 +12,10 @@ from images import save_numbered
 
 import iecl
 from iecl.data import folder as folders
+from iecl.data.factory import open_source
 from iecl.data.folder import FolderSource
 from iecl.data.listing import list_images
 from iecl.data.loader import Loader, in_order
-from iecl.data.opening import open_source
 from iecl.data.settings import DataSettings
 from iecl.data.skipped_files import NAMED, Skipping, refuse_too_many
 from iecl.errors import TrainingError

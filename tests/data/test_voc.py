@@ -152,8 +152,8 @@ def replaced(old: str, new: str) -> Callable[[Path], None]:
         (replaced("<xmin>3</xmin>", ""), "p0.xml has None for bndbox/xmin"),
         (replaced("<width>64", "<width>48"), r"p0.xml is for an image of 48×48, p0.png is 64×48 .*EXIF"),
         (replaced("</annotation>", ""), "p0.xml is not valid XML"),
-        (lambda path: path.write_bytes(b"\xff\xfe<"), "cannot read .*p0.xml: it is not UTF-8"),
-        (lambda path: path.write_text(" " * 2**22 + "<a/>"), "p0.xml is too large for an annotation"),
+        (lambda path: path.write_bytes(b"\xff\xfe<"), "p0.xml is damaged: it is not text in UTF-8"),
+        (lambda path: path.write_text(" " * 2**22 + "<a/>"), "p0.xml is too large: more than 4,194,304 bytes"),
         (
             replaced("<annotation>", '<!DOCTYPE a [<!ENTITY x "aeroplane">]><annotation>'),
             "p0.xml defines a document type, which is not read .*remove it",

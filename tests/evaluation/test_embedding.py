@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from iecl.data.opening import open_source
+from iecl.data.factory import open_source
 from iecl.errors import UserError
 from iecl.evaluation.embedding import embed
 from iecl.evaluation.features import extract

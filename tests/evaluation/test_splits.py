@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from iecl.data.folder import FolderSource, resident
+from iecl.data.folder import FolderSource
 from iecl.data.labels import class_folders, numbered
 from iecl.data.listing import list_images
+from iecl.data.memory_cache import load_into_memory
 from iecl.evaluation.splits import Budget, fingerprint, hashes_of, held_out, labeled_part, names_of
 
 LABELS = torch.tensor([0] * 200 + [1] * 30 + [2] * 3 + [4])
@@ -88,7 +89,7 @@ def test_names_do_not_depend_on_where_the_folder_is_nor_on_what_is_unreadable(im
     listing = list_images(images)
     labels = numbered(listing, class_folders(listing, "folders"))
     source = FolderSource(listing, labels, ("blue", "green", "red"), side=16, max_pixels=10**6)
-    kept, _ = resident(source, workers=0)
+    kept, _ = load_into_memory(source, workers=0)
     assert names_of(source, torch.tensor([0, 21])) == ["blue/0.png", "red/0.png"]
     assert names_of(kept, torch.tensor([0, 20])) == ["blue/0.png", "red/0.png"]  # the broken one is gone
     assert np.array_equal(hashes_of(["blue/0.png"]), hashes_of(names_of(kept, torch.tensor([0]))))

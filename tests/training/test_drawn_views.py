@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
+from iecl.data.factory import open_source
 from iecl.data.loader import Loader
-from iecl.data.opening import open_source
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory, write_atomically
 from iecl.training.config import RunConfig, config_from_values

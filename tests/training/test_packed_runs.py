@@ -9,7 +9,7 @@ import pytest
 import iecl
 import iecl.api
 from iecl.cli.command import main
-from iecl.data.resolve import resolve_data
+from iecl.data.defaults import resolve_data
 from iecl.errors import TrainingError
 from iecl.training.config import make_config, with_data
 from iecl.training.loop import Loop

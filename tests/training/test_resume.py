@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iecl.data.resolve import resolve_data
+from iecl.data.defaults import resolve_data
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import make_config, with_data

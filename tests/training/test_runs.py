@@ -73,8 +73,8 @@ def test_the_loss_curve_does_not_depend_on_workers_or_memory(
         sets = [*tiny, "data.cache_megabytes=0", f"data.num_workers={workers}"]
         run = iecl.pretrain(image_folder, tmp_path / str(number), sets=sets, **RUN)
         curves.append(curve(run.path))
-    resident = iecl.pretrain(image_folder, tmp_path / "resident", sets=tiny, **RUN)
-    assert curves[0] == curves[1] == curve(resident.path)
+    in_memory = iecl.pretrain(image_folder, tmp_path / "memory", sets=tiny, **RUN)
+    assert curves[0] == curves[1] == curve(in_memory.path)
 
 
 @pytest.mark.parametrize(("accumulate", "starts"), [(1, 1), (2, 3)])  # 5 batches: one is left over where 2 make a step

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from iecl.data.opening import open_source
-from iecl.data.resolve import resolve_data
+from iecl.data.defaults import resolve_data
+from iecl.data.factory import open_source
 from iecl.training.config import make_config
 from iecl.training.survey import survey_source
 from iecl.views.pipeline import make_plain

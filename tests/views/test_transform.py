@@ -102,7 +102,7 @@ def test_a_view_is_the_same_alone_and_in_any_batch(make_images: Maker, name: str
 
 
 def disc(height: int, width: int, side: int) -> Tensor:
-    """A white disc whose diameter is half the shorter side, squeezed onto a square canvas."""
+    """A white disc whose diameter is half the shorter side, squeezed to a square."""
     rows, columns = torch.arange(height)[:, None] + 0.5 - height / 2, torch.arange(width) + 0.5 - width / 2
     image = ((rows**2 + columns**2).sqrt() < min(height, width) / 4).float() * 255
     squeezed = tv.resize(image.expand(1, 3, -1, -1), [side, side], antialias=True)
@@ -110,11 +110,11 @@ def disc(height: int, width: int, side: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("height", "width"), [(100, 200), (240, 120), (128, 128)])
-def test_a_disc_on_a_squeezed_canvas_is_round_in_a_square_crop(height: int, width: int) -> None:
-    canvas = disc(height, width, 64)
+def test_a_disc_that_was_squeezed_is_round_in_a_square_crop(height: int, width: int) -> None:
+    squeezed = disc(height, width, 64)
     side = min(height, width)
     box = torch.tensor([[(height - side) / 2 / height, (width - side) / 2 / width, side / height, side / width]])
-    view = apply(canvas, replace(whole(torch.tensor([[height, width]])), box=box), 64, **PLAIN)[0, 0]
+    view = apply(squeezed, replace(whole(torch.tensor([[height, width]])), box=box), 64, **PLAIN)[0, 0]
     tall, wide = (view[:, 31:33].mean(dim=1) > 0.5).sum().item(), (view[31:33].mean(dim=0) > 0.5).sum().item()
     # Half of 64 pixels either way; the squeezed direction was stored in half as many, so it is good to two.
     assert (tall, wide) == (pytest.approx(32, abs=2), pytest.approx(32, abs=2))

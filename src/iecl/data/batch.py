@@ -13,7 +13,7 @@ class Pixels:
 
     images: UInt8[Tensor, "n 3 height width"]
     sizes: Int64[Tensor, "n 2"]
-    """Height and width of each original: pixels are on a square canvas, and a crop's aspect is drawn from these."""
+    """Height and width of each original: pixels are squeezed to a square, and a crop's aspect is drawn from these."""
     bad: tuple[tuple[int, str], ...] = ()
     """(row, reason) of the rows that could not be read; their pixels are zero."""
 

@@ -35,7 +35,7 @@ class Facts:
     """`pretrain` is what a pretraining run should see: `train`, and what there is without labels."""
 
 
-_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 FACTS: dict[str, Facts] = {
     "shapes": Facts(
@@ -57,10 +57,10 @@ FACTS: dict[str, Facts] = {
         splits=("train", "test", "pretrain", "unlabeled"),
     ),
     "imagenet": Facts(
-        224, 375, _IMAGENET_MEAN, _IMAGENET_STD, 1_000, 1_281_167, 50_000, "Russakovsky et al. 2015; test is `val`"
+        224, 375, IMAGENET_MEAN, IMAGENET_STD, 1_000, 1_281_167, 50_000, "Russakovsky et al. 2015; test is `val`"
     ),
     "imagenet100": Facts(
-        224, 375, _IMAGENET_MEAN, _IMAGENET_STD, 100, 126_689, 5_000,
+        224, 375, IMAGENET_MEAN, IMAGENET_STD, 100, 126_689, 5_000,
         "classes chosen by Tian, Krishnan and Isola 2020; test is `val`",
     ),
 }  # fmt: skip

@@ -23,11 +23,7 @@ def open_imagenet(settings: DataSettings, split: str) -> FolderSource:
     folder = _folder(settings, "imagenet", split)
     classes = _class_folders(folder)
     if len(classes) != FACTS["imagenet"].classes:
-        raise UserError(
-            f"{folder} has {len(classes)} class folders, imagenet has {FACTS['imagenet'].classes}",
-            where="data.root",
-            do=f"unpack the rest, or train on what is there: --data {folder.parent}",
-        )
+        raise _incomplete(folder, f"has {len(classes)} class folders, imagenet has {FACTS['imagenet'].classes}")
     return _source(folder, classes, settings, "imagenet")
 
 
@@ -37,12 +33,13 @@ def open_imagenet100(settings: DataSettings, split: str) -> FolderSource:
     classes = imagenet100_classes()
     absent = sorted(set(classes) - set(_class_folders(folder)))
     if absent:
-        raise UserError(
-            f"{folder} lacks {len(absent)} of imagenet100's class folders, as {absent[0]}",
-            where="data.root",
-            do=f"unpack the rest, or train on what is there: --data {folder.parent}",
-        )
+        raise _incomplete(folder, f"lacks {len(absent)} of imagenet100's class folders, as {absent[0]}")
     return _source(folder, classes, settings, "imagenet100")
+
+
+def _incomplete(folder: Path, how: str) -> UserError:
+    do = f"unpack the rest, or train on what is there: --data {folder.parent}"
+    return UserError(f"{folder} {how}", where="data.root", do=do)
 
 
 def imagenet100_classes() -> tuple[str, ...]:

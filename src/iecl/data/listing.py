@@ -10,9 +10,13 @@ import os
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +28,9 @@ EXTENSIONS = frozenset(
 )
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 _CHUNK = 4096
+_Found = TypeVar("_Found")
+_FOUND: ContextVar[dict[Any, Any]] = ContextVar("found")
+"""What was found in folders since the outermost `one_walk` began."""
 _Failures = Sequence[tuple[str, str]]
 _TRY_ANOTHER = "give the folder that holds the images"
 
@@ -102,6 +109,33 @@ class Listing:
             start = end
 
 
+@contextmanager
+def one_walk() -> Iterator[None]:
+    """While this lasts, a folder is walked once: whoever asks for its images again gets the list that was made first.
+
+    Put it around one piece of work, as a `with` block or a decorator. What was found is forgotten at its end, so that
+    the next piece of work sees a folder as it is then.
+    """
+    before = _FOUND.set(_FOUND.get({}))  # a part of a larger piece of work keeps to the walk of that
+    try:
+        yield
+    finally:
+        _FOUND.reset(before)
+
+
+def _kept_for_one_walk(look: Callable[[Path], _Found]) -> Callable[[Path], _Found]:
+    @wraps(look)
+    def look_once(folder: Path) -> _Found:
+        found = _FOUND.get({})
+        if (look, folder) not in found:
+            found[look, folder] = look(folder)
+        kept: _Found = found[look, folder]
+        return kept
+
+    return look_once
+
+
+@_kept_for_one_walk
 def list_images(folder: Path) -> Listing:
     """Every image below a folder, in all depths.
 
@@ -294,6 +328,7 @@ def _reason(problem: OSError) -> str:
     return (problem.strerror or type(problem).__name__).lower()
 
 
+@_kept_for_one_walk
 def splits(folder: Path) -> dict[str, Path]:
     """The parts of a dataset: `train` and `test` where there are such sub-folders, else one part `all`.
 
@@ -303,14 +338,24 @@ def splits(folder: Path) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     if os.access(folder, os.R_OK | os.X_OK) and folder.is_dir():  # otherwise list_images says what is wrong
-        for entry in sorted(folder.iterdir(), reverse=True):  # reversed: of `Train` and `train` the first stays
+        named = [entry for entry in folder.iterdir() if entry.name.lower() in ("train", *TEST_FOLDERS)]
+        for entry in sorted(named, reverse=True):  # reversed: of `Train` and `train` the first stays
             if entry.is_dir():
                 found[entry.name.lower()] = entry
     candidates = [found[name] for name in TEST_FOLDERS if name in found and _holds_images(found[name])]
-    if "train" not in found or not candidates or not _holds_images(found["train"]):
+    if "train" not in found or not candidates or not _can_be_listed(found["train"]):
         return {"all": folder}
     nested = _has_folders(found["train"])
     return {"train": found["train"], "test": max(candidates, key=lambda part: _has_folders(part) == nested)}
+
+
+def _can_be_listed(folder: Path) -> bool:
+    """Whether there are images, found by the walk that whoever wants to train has to make anyway."""
+    try:
+        list_images(folder)
+    except UserError:
+        return False
+    return True
 
 
 def _holds_images(folder: Path) -> bool:

@@ -50,7 +50,7 @@ Table = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class PackedPart:
     """The images of one split, as the header describes them."""
 
     name: str
@@ -69,17 +69,17 @@ class PackFile:
 
     path: Path
     side: int
-    """Height and width of the canvas."""
+    """Height and width of every image."""
     image_size: int
     """The side of a view that suits the images, as chosen when they were packed."""
     short_side: float
     """The usual shorter side of an original."""
     classes: tuple[str, ...]
-    parts: Mapping[str, Part]
+    parts: Mapping[str, PackedPart]
     version: int
     content: "Content"
 
-    def part_for(self, split: str) -> Part:
+    def part_for(self, split: str) -> PackedPart:
         """The part that a split is, or is a part of."""
         return self.parts["test" if split == "test" and "test" in self.parts else next(iter(self.parts))]
 
@@ -200,7 +200,7 @@ def _whole(value: object, low: int = 1) -> int:
     return value
 
 
-def _part(path: Path, part: dict[str, Any], side: int, content: Content) -> Part:
+def _part(path: Path, part: dict[str, Any], side: int, content: Content) -> PackedPart:
     """One part with its tables read, and found to be what was written."""
     count, size, tables = _whole(part["count"]), content.size, {}
     for name, (kind, width) in {**TABLES, "names": ("u1", 0)}.items():
@@ -219,10 +219,10 @@ def _part(path: Path, part: dict[str, Any], side: int, content: Content) -> Part
     skipped = tuple((name, reason) for name, reason in part["skipped"])
     if not all(isinstance(words, str) for pair in skipped for words in pair):
         raise ValueError(skipped)
-    return Part(part["name"], count, part["pixels"], tables, skipped)
+    return PackedPart(part["name"], count, part["pixels"], tables, skipped)
 
 
-def _check_tables(path: Path, part: Part, classes: int) -> None:
+def _check_tables(path: Path, part: PackedPart, classes: int) -> None:
     """Refuse numbers that no packing writes: a checksum says that they are as written, not that they make sense."""
     sizes, labels, ends, names = (part.tables[name] for name in ("sizes", "labels", "ends", "names"))
     if (sizes == 0).any():

@@ -16,12 +16,13 @@ import numpy as np
 
 import iecl
 from iecl.console import ProgressLine
+from iecl.data.defaults import has_test, resolve_data
+from iecl.data.factory import is_test_fifth, list_source
 from iecl.data.folder import FolderSource
+from iecl.data.listing import one_walk
 from iecl.data.loader import in_order
-from iecl.data.opening import held_out, list_source
 from iecl.data.pack_format import FIRST, TABLES, checksum, prelude_of
 from iecl.data.packed_source import sums_of
-from iecl.data.resolve import has_test, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.skipped_files import refuse_too_many
 from iecl.data.source import Numbers, Progress
@@ -35,10 +36,11 @@ _ROOM = 2**24
 """Bytes besides pixels and tables: the header, and what a file system takes for itself."""
 
 
+@one_walk()
 def pack(
     data: str, out: Path, *, side: int = 0, sets: Iterable[str] = (), overwrite: bool = False, quiet: bool = True
 ) -> dict[str, Any]:
-    """Decode every image of a folder onto its canvas and write all of them to one file.
+    """Decode every image of a folder to its size and write all of them to one file.
 
     The file takes its name when it is whole and on the disk; what a process that was killed left behind, the next one
     for the same file uses up.
@@ -101,7 +103,7 @@ def _show(show: Progress, before: int, total: int, done: int) -> None:
 
 
 @dataclass
-class _Part:
+class _PartWriter:
     """A split while it is written."""
 
     name: str
@@ -134,7 +136,7 @@ class _Part:
         values = {
             "sizes": sizes,
             "labels": labels[index],
-            "held_out": (held_out(self.source.listing, labels) if self.name == "all" else labels < -1)[index],
+            "held_out": (is_test_fifth(self.source.listing, labels) if self.name == "all" else labels < -1)[index],
             "sums": sums,
             "ends": files.ends,
         }
@@ -154,7 +156,7 @@ class _Part:
         return float(np.median(np.concatenate(self.columns["sizes"]).min(axis=1)))
 
 
-def _parts(settings: DataSettings) -> list[_Part]:
+def _parts(settings: DataSettings) -> list[_PartWriter]:
     """The splits of the data, each a list of files."""
     splits = {"train": "pretrain", "test": "test"} if has_test(settings.name) else {"all": "pretrain"}
     found = []
@@ -165,7 +167,7 @@ def _parts(settings: DataSettings) -> list[_Part]:
             raise UserError(
                 f"{settings.name} is decoded already", where="iecl pack", do=f"use it as it is: --data {settings.name}"
             )
-        found.append(_Part(name, source))
+        found.append(_PartWriter(name, source))
         for failure in failures:
             found[-1].skip(*failure)
     return found
@@ -179,7 +181,7 @@ def _append(file: BinaryIO, table: "np.ndarray[Any, Any]") -> dict[str, Any]:
     return {"start": start, "length": table.nbytes, "checksum": checksum(table)}
 
 
-def _header(settings: DataSettings, parts: list[_Part], rows: list[dict[str, Any]]) -> bytes:
+def _header(settings: DataSettings, parts: list[_PartWriter], rows: list[dict[str, Any]]) -> bytes:
     content = {
         "iecl": iecl.__version__,
         "side": settings.decode_size,
@@ -206,7 +208,7 @@ def _check_place(out: Path, overwrite: bool) -> None:
         raise UserError(f"{out} is there already", where="--out", do="add --overwrite, or name another file")
 
 
-def _most_bytes(parts: list[_Part], side: int) -> int:
+def _most_bytes(parts: list[_PartWriter], side: int) -> int:
     """What a file of all these images takes if every one of them is readable."""
     each = 3 * side**2 + sum(np.dtype(kind).itemsize * width for kind, width in TABLES.values())
     return sum(len(part.source) * each + len(part.source.listing.names) for part in parts) + _ROOM

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from iecl.compiled import loops
 from iecl.data.batch import Pixels
 from iecl.data.listing import Listing
-from iecl.data.pack_format import PackFile, Part
+from iecl.data.pack_format import PackedPart, PackFile
 from iecl.data.source import Numbers
 
 DAMAGED = "damaged in the packed file"
@@ -26,7 +26,7 @@ class PackedSource:
 
     is_decoded = True
 
-    def __init__(self, file: PackFile, part: Part, *, with_labels: bool = True) -> None:
+    def __init__(self, file: PackFile, part: PackedPart, *, with_labels: bool = True) -> None:
         """Take a part.
 
         Args:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from iecl.data.decode import ImageArray
+from iecl.data.decoder import ImageArray
 
 LENT = 3
 """Batches that may stay in their slots while they are used: one in hand, and some that a loop still holds."""

@@ -11,7 +11,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from iecl.data.batch import Pixels
-from iecl.data.decode import ImageArray
+from iecl.data.decoder import ImageArray
 from iecl.data.listing import Listing
 
 Numbers = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ reach over the edge are clipped, boxes without area are left out, and both are c
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from iecl.data.decode import ImageArray, Unreadable, decode_numbers, decode_whole
+from iecl.data.decoder import ImageArray, Unreadable, decode_numbers, decode_whole
 from iecl.errors import UserError, did_you_mean
+from iecl.files import read_text
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
@@ -118,9 +119,6 @@ class _Reading:
     counts: dict[str, int]
     hashed: "blake2b"
 
-    def count(self, what: str, number: int = 1) -> None:
-        self.counts[what] += number
-
 
 _Reader = Callable[[Path, str, Path, tuple[int, int], _Reading], Example]
 
@@ -191,7 +189,7 @@ def _classes(root: Path) -> tuple[str, ...]:
     path = root / "classes.txt"
     if not path.is_file():
         return CLASSES
-    names = tuple(line.strip() for line in _text(path).splitlines() if line.strip())
+    names = tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
     if not names or len(set(names)) < len(names) or len(names) >= IGNORED:
         raise UserError(f"{path} should name 1 to 254 classes, each once", where=str(path))
     return names
@@ -199,7 +197,7 @@ def _classes(root: Path) -> tuple[str, ...]:
 
 def _names(path: Path) -> list[str]:
     """The names of a list."""
-    names = [line.strip() for line in _text(path).splitlines() if line.strip()]
+    names = [line.strip() for line in read_text(path).splitlines() if line.strip()]
     if not names:
         raise UserError(f"the list {path} is empty", where=str(path))
     for name in names:
@@ -209,14 +207,6 @@ def _names(path: Path) -> list[str]:
         if "/" in name or "\\" in name or name.startswith("."):
             raise UserError(f"{path} names {name!r}, which is not the plain name of an image", where=str(path))
     return names
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
-        raise UserError(f"cannot read {path}: {reason}", where=str(path)) from problem
 
 
 def _image_of(root: Path, name: str) -> Path:
@@ -252,9 +242,9 @@ def _with_boxes(root: Path, name: str, image: Path, size: tuple[int, int], readi
         np.array([row[1] for row in rows], np.int64),
         np.array([row[2] for row in rows], np.bool_),
     )
-    reading.count("objects", len(boxes))
-    reading.count("difficult", int(boxes.difficult.sum()))
-    reading.count("empty", int(not len(boxes)))
+    reading.counts["objects"] += len(boxes)
+    reading.counts["difficult"] += int(boxes.difficult.sum())
+    reading.counts["empty"] += int(not len(boxes))
     for values in (boxes.corners, boxes.labels, boxes.difficult):
         reading.hashed.update(values.tobytes())
     return Example(f"{_year_of(root)}{name}", image, size, boxes=boxes)
@@ -262,9 +252,7 @@ def _with_boxes(root: Path, name: str, image: Path, size: tuple[int, int], readi
 
 def _parsed(path: Path) -> ET.Element:
     """The annotation. A document type could define entities that grow without end, so there is none."""
-    if path.stat().st_size > _LARGEST_ANNOTATION:
-        raise UserError(f"{path} is too large for an annotation: {path.stat().st_size:,} bytes", where=str(path))
-    text = _text(path)
+    text = read_text(path, _LARGEST_ANNOTATION)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         do = "remove it: VOC has none"
         raise UserError(f"{path} defines a document type, which is not read", where=str(path), do=do)
@@ -299,9 +287,9 @@ def _box(
     whole = np.array([left - 1, top - 1, right, bottom])
     clipped = whole.clip(0, [width, height, width, height])
     if clipped[2] <= clipped[0] or clipped[3] <= clipped[1]:
-        reading.count("dropped")
+        reading.counts["dropped"] += 1
         return None
-    reading.count("clipped", int((clipped != whole).any()))
+    reading.counts["clipped"] += int((clipped != whole).any())
     is_difficult = bool(_number(path, item, "difficult", 0.0))
     return clipped.tolist(), reading.classes.index(name) + 1, is_difficult
 
@@ -333,19 +321,14 @@ def _with_mask(root: Path, name: str, image: Path, size: tuple[int, int], readin
             where=str(path),
             do="scale the mask with nearest neighbors to the size of its image",
         )
-    unknown = _unknown(numbers, len(reading.classes))
+    unknown = [int(number) for number in np.unique(numbers) if len(reading.classes) < number < IGNORED]
     if unknown:
         raise UserError(
             f"the mask {path} has the numbers {', '.join(map(str, unknown[:5]))} for {len(reading.classes)} classes",
             where=str(path),
             do=f"0 is background, 1 to {len(reading.classes)} are classes, {IGNORED} is ignored",
         )
-    reading.count("pixels", numbers.size)
-    reading.count("ignored", int((numbers == IGNORED).sum()))
+    reading.counts["pixels"] += numbers.size
+    reading.counts["ignored"] += int((numbers == IGNORED).sum())
     reading.hashed.update(numbers.tobytes())
     return Example(f"{_year_of(root)}{name}", image, size, mask=path)
-
-
-def _unknown(numbers: ImageArray, classes: int) -> Sequence[int]:
-    """Numbers of a mask that stand for nothing."""
-    return [int(number) for number in np.unique(numbers) if classes < number < IGNORED]

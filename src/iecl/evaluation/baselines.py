@@ -1,12 +1,11 @@
 """What doing nothing gives: raw pixels, and a backbone that was never trained."""
 
 import torch
-from torch import Tensor
 
 from iecl.console import ProgressLine
+from iecl.data.defaults import resolve_data
+from iecl.data.factory import open_source
 from iecl.data.loader import in_order
-from iecl.data.opening import open_source
-from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.external_weights import RANDOM, random_backbone
@@ -38,14 +37,10 @@ def knn_of_random(data: str, backbone: str, seed: int = 0) -> float:
 
 
 def _pixels(settings: DataSettings, split: str) -> Features:
+    look = (settings.image_size, settings.mean, settings.std, plain_share(settings.image_size))
     rows = [
-        (_plain(b.images, b.sizes, settings).flatten(1), b.labels, b.index)
+        (make_plain(b.images, b.sizes, *look).flatten(1), b.labels, b.index)
         for b in in_order(open_source(settings, split), 256)
     ]
     values, labels, index = (torch.cat(part) for part in zip(*rows, strict=True))
     return Features(values, labels, index)
-
-
-def _plain(images: Tensor, sizes: Tensor, settings: DataSettings) -> Tensor:
-    share = plain_share(settings.image_size)
-    return make_plain(images, sizes, settings.image_size, settings.mean, settings.std, share)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from iecl.console import ProgressLine, one_line, plain_table
+from iecl.data.listing import one_walk
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.context import EvaluationContext
@@ -18,6 +19,7 @@ ON_VOC = ("detection", "segmentation")
 Options = Mapping[str, Mapping[str, Any]]
 
 
+@one_walk()
 def evaluate_all(
     target: Path | str,
     data: str | None = None,

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from iecl.console import ProgressLine
+from iecl.data.defaults import folder_of, has_test, resolve_data
+from iecl.data.factory import open_source
 from iecl.data.loader import in_order
-from iecl.data.opening import open_source
-from iecl.data.resolve import folder_of, has_test, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.source import Source
 from iecl.errors import UserError
@@ -71,8 +71,8 @@ class EvaluationContext:
         else:
             where = f"{self.target} does not say on which images to measure"
             raise UserError(where, where="--data", do="name a folder")
-        resident = chosen.cache_megabytes if self.keep_decoded else 0
-        return resolve_data(replace(chosen, image_size=self.model.image_size, cache_megabytes=resident))
+        megabytes = chosen.cache_megabytes if self.keep_decoded else 0
+        return resolve_data(replace(chosen, image_size=self.model.image_size, cache_megabytes=megabytes))
 
     @property
     def data_name(self) -> str:
@@ -145,36 +145,24 @@ class EvaluationContext:
 
     def features(self, source: Source, what: str, backbone: nn.Module | None = None) -> Features:
         """One row for each readable image; `backbone` stands in for the model's own."""
-        model = self.model
         return extract(
-            model.backbone if backbone is None else backbone,
+            self.model.backbone if backbone is None else backbone,
             source,
-            image_size=model.image_size,
-            mean=model.mean,
-            std=model.std,
-            share=plain_share(model.image_size),
-            device=self.device,
-            batch=self.batch,
-            workers=self.data.num_workers,
+            **self._pass,
+            share=plain_share(self.model.image_size),
             progress=self.line.count(f"features of {what} images"),
             on_bad=self._skip,
         )
 
     def crops(self, seed: int, epoch: int) -> Features:
         """One row for a random crop of each readable training image."""
-        model = self.model
-        return extract_crops(
-            model.backbone,
-            self.train_images,
-            image_size=model.image_size,
-            mean=model.mean,
-            std=model.std,
-            seed=seed,
-            epoch=epoch,
-            device=self.device,
-            batch=self.batch,
-            workers=self.data.num_workers,
-        )
+        return extract_crops(self.model.backbone, self.train_images, **self._pass, seed=seed, epoch=epoch)
+
+    @property
+    def _pass(self) -> dict[str, Any]:
+        """How images go through the backbone."""
+        look = {"image_size": self.model.image_size, "mean": self.model.mean, "std": self.model.std}
+        return look | {"device": self.device, "batch": self.batch, "workers": self.data.num_workers}
 
     @property
     def batch(self) -> int:

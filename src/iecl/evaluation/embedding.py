@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from iecl.console import ProgressLine
+from iecl.data.listing import one_walk
 from iecl.data.source import Source
 from iecl.errors import UserError, lacking
 from iecl.evaluation.context import EvaluationContext
@@ -20,6 +21,7 @@ from iecl.runs.directory import sync_folder
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
+@one_walk()
 def embed(
     target: Path | str,
     data: str | None,

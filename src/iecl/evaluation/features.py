@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -130,18 +131,8 @@ def extract_crops(
     """The features of one random crop of every readable image; seed and epoch decide which crop."""
 
     def view(images: Batch) -> Tensor:
-        made = make_views(
-            images,
-            CROPS,
-            ViewSpec(global_crops=1),
-            size=image_size,
-            mean=mean,
-            std=std,
-            seed=seed,
-            epoch=epoch,
-            layout=LAYOUT,
-        )
-        return made.global_crops[0]
+        how: dict[str, Any] = {"size": image_size, "mean": mean, "std": std, "layout": LAYOUT}
+        return make_views(images, CROPS, ViewSpec(global_crops=1), seed=seed, epoch=epoch, **how).global_crops[0]
 
     batches = in_order(source, batch, workers, on_bad=lambda path, reason: None)  # the plain pass has named them
     return _fill(backbone, batches, view, device, len(source), None)

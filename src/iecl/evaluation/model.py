@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from iecl.backbones.factory import make_backbone, stem_of, width_of
-from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
+from iecl.data.datasets import IMAGENET_MEAN, IMAGENET_STD
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation.external_weights import RANDOM, backbone_from_file, random_backbone, usual_size
 from iecl.files import open_plain

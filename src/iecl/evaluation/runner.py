@@ -13,7 +13,8 @@ from typing import Any
 from iecl.comparison.protocols import protocol_hash
 from iecl.comparison.results import packed
 from iecl.console import ProgressLine
-from iecl.data.resolve import folder_of
+from iecl.data.defaults import folder_of
+from iecl.data.listing import one_walk
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.context import EvaluationContext
@@ -24,6 +25,7 @@ from iecl.runs.directory import RunDirectory, write_json
 from iecl.settings import as_values, build
 
 
+@one_walk()
 def evaluate(
     name: str,
     target: Path | str,

@@ -12,7 +12,8 @@ from torch import Tensor
 from iecl import counter
 from iecl.console import ProgressLine
 from iecl.data.batch import Batch
-from iecl.data.opening import open_source
+from iecl.data.factory import open_source
+from iecl.data.listing import one_walk
 from iecl.data.source import Source
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
@@ -57,6 +58,7 @@ class Subject:
         return made
 
 
+@one_walk()
 def load_subject(
     target: Path | str, data: str | None, line: ProgressLine, images: int, checkpoint: str, **foreign: Any
 ) -> Subject:

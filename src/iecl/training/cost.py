@@ -30,7 +30,7 @@ START = Clock(seed=0, step=0, steps=1, epoch=0, epochs=1)
 
 
 @dataclass(frozen=True)
-class Part:
+class PartCost:
     """One child of a method, in numbers."""
 
     weights: int
@@ -58,7 +58,7 @@ class Cost:
     image_size: int
     images: tuple[int, int]
     """In the two steps that were measured."""
-    parts: dict[str, Part]
+    parts: dict[str, PartCost]
     per_image: Load
     per_step: Load
 
@@ -80,12 +80,12 @@ def cost_of(name: str, backbone: str = "auto", image_size: int = 32) -> Cost:
     return Cost(config.backbone.name, image_size, (few, 2 * few), parts, per_image, per_step)
 
 
-def parts_of(method: Method) -> dict[str, Part]:
+def parts_of(method: Method) -> dict[str, PartCost]:
     """The children of a method, those of its host in the place of the host, and its own parameters.
 
     A weight that several children hold counts for the first.
     """
-    found: dict[str, Part] = {}
+    found: dict[str, PartCost] = {}
     seen: set[int] = set()
     for name, tensors in _tensors_by_child(method):
         fresh = [t for t in tensors if id(t) not in seen]
@@ -93,7 +93,7 @@ def parts_of(method: Method) -> dict[str, Part]:
         weights = [t for t in fresh if isinstance(t, nn.Parameter)]
         trained = sum(t.numel() for t in weights if t.requires_grad)
         count = sum(t.numel() for t in weights)
-        found[name] = Part(count, trained, sum(t.numel() for t in fresh) - count)
+        found[name] = PartCost(count, trained, sum(t.numel() for t in fresh) - count)
     return found
 
 

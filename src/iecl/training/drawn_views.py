@@ -12,7 +12,7 @@ from torch import Tensor
 
 from iecl import counter
 from iecl.data.batch import Batch
-from iecl.data.opening import open_source
+from iecl.data.factory import open_source
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig, read_config

@@ -9,9 +9,9 @@ from typing import Any
 
 from iecl.allocation import is_kept
 from iecl.console import duration, plain_table
-from iecl.data.resolve import usable_cores
 from iecl.errors import TrainingError, UserError
 from iecl.files import check, damaged, number, read_json
+from iecl.launch import usable_cores
 from iecl.names import current_settings
 from iecl.runs.directory import RunDirectory
 from iecl.settings import as_values

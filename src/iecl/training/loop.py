@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from torch import nn
 from iecl import parallel
 from iecl.console import ProgressLine, counted
 from iecl.data.batch import Batch
+from iecl.data.factory import open_source
 from iecl.data.loader import Loader
-from iecl.data.opening import open_source
 from iecl.data.source import Source
 from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
@@ -43,16 +43,23 @@ def finish(batches: Generator[Batch, None, None]) -> None:
 
 
 class Trainee(nn.Module):
-    """A method behind plain types: what wraps a module for several processes cannot look into our dataclasses."""
+    """A method behind dicts: what wraps a module for several processes takes no frozen dataclass apart.
+
+    Views, clock and step go through as all the fields that they have, under their names.
+    """
 
     def __init__(self, method: Method) -> None:
         super().__init__()
         self.method = method
 
-    def forward(self, views: tuple[Any, ...], time: tuple[int, ...]) -> tuple[Any, ...]:
+    def forward(self, *given: tuple[type[Any], dict[str, Any]]) -> dict[str, Any]:
         """One step of the method."""
-        made = self.method.step(Views(*views), Clock(*time))
-        return made.losses, made.features, made.projections, made.readings
+        return vars(self.method.step(*(kind(**values) for kind, values in given)))
+
+
+def take_step(trainee: nn.Module, views: Views, clock: Clock) -> Step:
+    """A step of the method in a `Trainee`, wrapped or not."""
+    return Step(**trainee(*((type(whole), vars(whole)) for whole in (views, clock))))
 
 
 class Loop:
@@ -188,20 +195,12 @@ class Loop:
 
     def _backward(self, batch: Batch, clock: Clock, is_last: bool) -> Step:
         config = self.config
-        views = make_views(
-            batch.to(self.fabric.device),
-            config.augmentation.policies(),
-            self.method.views,
-            size=config.data.image_size,
-            mean=config.data.mean,
-            std=config.data.std,
-            seed=clock.seed,
-            epoch=clock.epoch,
-            layout=self.layout,
-        )
+        look: dict[str, Any] = {"size": config.data.image_size, "mean": config.data.mean, "std": config.data.std}
+        look |= {"seed": clock.seed, "epoch": clock.epoch, "layout": self.layout}
+        policies = config.augmentation.policies()
+        views = make_views(batch.to(self.fabric.device), policies, self.method.views, **look)
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
-            seen = (views.global_crops, views.positions, views.labels, views.index, views.local_crops)
-            made = Step(*self.trainee(seen, astuple(clock)))
+            made = take_step(self.trainee, views, clock)
             total = torch.stack([value.float() for value in made.losses.values()]).sum()
             self.fabric.backward(total / config.training.grad_accumulation)
         return made

@@ -23,9 +23,10 @@ from iecl import counter
 from iecl.allocation import keep_freed_memory
 from iecl.console import ProgressLine
 from iecl.data.batch import Batch
-from iecl.data.folder import FolderSource, resident
-from iecl.data.opening import is_decoded_once, list_source
-from iecl.data.resolve import median_short_side, usual_side
+from iecl.data.defaults import median_short_side, usual_side
+from iecl.data.factory import fits_in_memory, list_source
+from iecl.data.folder import FolderSource
+from iecl.data.memory_cache import load_into_memory
 from iecl.data.source import ChosenSource, Numbers, Source
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory, strict_json
@@ -143,12 +144,11 @@ def open_part(config: RunConfig, need: int, seconds: float) -> Opened:
     decode = (time.monotonic() - began) / min(DECODED, len(listed))
     count = min(MOST_IMAGES, int(seconds * max(1, config.data.num_workers) / decode))
     index = _some(order, need, count)
-    if not is_decoded_once(listed, config.data):
+    if not fits_in_memory(listed, config.data):
         return Opened(ChosenSource(listed, index), len(listed), listing, 0.0, decode, side)
-    files, form = listed.listing.select(index), {"side": listed.side, "max_pixels": listed.max_pixels}
-    part = FolderSource(files, listed.labels[index], listed.classes, **form)
+    part = listed.select(index)
     began = time.monotonic()
-    source, skipped = resident(part, config.data.num_workers)
+    source, skipped = load_into_memory(part, config.data.num_workers)
     times = len(listed) / len(index)
     rest = 3 * listed.side**2 * (len(listed) - len(index)) / 2**20
     images = len(listed) - round(len(skipped) * times)

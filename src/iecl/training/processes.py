@@ -17,9 +17,8 @@ import torch
 from torch import multiprocessing
 
 from iecl.allocation import is_kept, keep_freed_memory
-from iecl.data.resolve import usable_cores
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
-from iecl.launch import Launch, node_rank
+from iecl.launch import Launch, node_rank, usable_cores
 from iecl.training.signals import REPEATED, STOPS
 
 log = logging.getLogger("iecl.training")

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from iecl.data.resolve import folder_of
+from iecl.data.defaults import folder_of
 from iecl.errors import UserError
 from iecl.methods import METHODS
 from iecl.runs.directory import RunDirectory

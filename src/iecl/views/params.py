@@ -32,7 +32,7 @@ class ViewParams:
     """Brightness, contrast, saturation and hue, numbered 0 to 3, in the order in which they are applied."""
     gray: Bool[Tensor, " n"]
     blur_sigma: Float[Tensor, " n"]
-    """Deviation of the blur in pixels of the view, 0 for none."""
+    """Standard deviation of the blur in pixels of the view, 0 for none."""
     solarize: Bool[Tensor, " n"]
 
 

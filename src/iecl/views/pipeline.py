@@ -19,7 +19,7 @@ class ImageBatch(Protocol):
 
     @property
     def images(self) -> UInt8[Tensor, "n 3 height width"]:
-        """Pixels, on a canvas of one shape."""
+        """Pixels, all of one shape."""
 
     @property
     def sizes(self) -> Int64[Tensor, "n 2"]:

@@ -24,7 +24,7 @@ def apply(
 ) -> Float[Tensor, "n 3 size size"]:
     """Cut, resize and mirror each image, change its colors, blur and solarize it, normalize the result.
 
-    Images may have been squeezed onto a canvas of another shape: the box of a draw is in shares of the image, so
+    Images may have been squeezed to a square: the box of a draw is in shares of the image, so
     that the view has the aspect of the original. On a CPU `native` does it, where numba can be imported; the result is
     the same up to rounding. `layout` is the order of the result in memory.
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from images import save_solid, smooth
 from PIL import Image, ImageFile
 
-import iecl.data.decode as decoding
-from iecl.data.decode import Unreadable, decode, header_size
+import iecl.data.decoder as decoding
+from iecl.data.decoder import Unreadable, decode, header_size
 from iecl.data.listing import list_images
 
 MAX_PIXELS = 100_000_000
@@ -28,15 +28,15 @@ def pixels(image: Image.Image, path: Path, side: int, **options: object) -> np.n
     return decode(path, side, MAX_PIXELS)[0].transpose(1, 2, 0)
 
 
-def test_an_image_of_the_canvas_size_keeps_every_pixel(tmp_path: Path) -> None:
+def test_an_image_of_the_decoded_size_keeps_every_pixel(tmp_path: Path) -> None:
     image = smooth(16, 16)
     assert np.array_equal(pixels(Image.fromarray(image), tmp_path / "a.png", 16), image)
 
 
-def test_height_and_width_are_those_of_the_file_and_the_canvas_is_square(tmp_path: Path) -> None:
-    canvas, size = decode(save_solid(tmp_path / "a.png", size=(30, 20)), 16, MAX_PIXELS)
-    assert (canvas.shape, canvas.dtype, size) == ((3, 16, 16), np.uint8, (20, 30))
-    assert (canvas == np.array([200, 100, 50]).reshape(3, 1, 1)).all()
+def test_height_and_width_are_those_of_the_file_and_what_is_decoded_is_square(tmp_path: Path) -> None:
+    square, size = decode(save_solid(tmp_path / "a.png", size=(30, 20)), 16, MAX_PIXELS)
+    assert (square.shape, square.dtype, size) == ((3, 16, 16), np.uint8, (20, 30))
+    assert (square == np.array([200, 100, 50]).reshape(3, 1, 1)).all()
 
 
 def test_shrinking_averages_instead_of_picking_pixels(tmp_path: Path) -> None:
@@ -184,11 +184,11 @@ def test_an_image_is_turned_upright_with_its_size(tmp_path: Path, orientation: i
     exif = Image.Exif()
     exif[ORIENTATION] = orientation
     image.save(tmp_path / name, exif=exif)
-    canvas, size = decode(tmp_path / name, 16, MAX_PIXELS)
+    square, size = decode(tmp_path / name, 16, MAX_PIXELS)
     # an independent squash of the upright original; lossy formats move smooth colors by a few levels
     expected = np.asarray(Image.fromarray(upright).resize((16, 16), Image.Resampling.BICUBIC))
     assert size == (16, 24)
-    assert np.abs(canvas.transpose(1, 2, 0).astype(int) - expected).mean() < 4
+    assert np.abs(square.transpose(1, 2, 0).astype(int) - expected).mean() < 4
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp"])
@@ -199,7 +199,7 @@ def test_a_damaged_exif_block_does_not_cost_the_image(tmp_path: Path, name: str,
 
 
 @pytest.mark.parametrize(("height", "width", "side", "decoded"), [
-    (600, 800, 64, (200, 150)),  # a quarter: an eighth would leave less than one and a half times the canvas
+    (600, 800, 64, (200, 150)),  # a quarter: an eighth would leave less than one and a half times the decoded size
     (600, 800, 100, (200, 150)),
     (600, 800, 101, (400, 300)),
     (600, 800, 201, (800, 600)),
@@ -216,24 +216,24 @@ def test_a_large_jpeg_is_decoded_small_and_looks_the_same(
     Image.fromarray(smooth(height, width)).save(tmp_path / "a.jpg", quality=95)
     loaded: list[tuple[int, int]] = []
     squeeze = decoding._squeeze
-    monkeypatch.setattr(decoding, "_squeeze", lambda x, canvas: (loaded.append(x.shape[1::-1]), squeeze(x, canvas)))
-    canvas, size = decode(tmp_path / "a.jpg", side, MAX_PIXELS)
+    monkeypatch.setattr(decoding, "_squeeze", lambda x, square: (loaded.append(x.shape[1::-1]), squeeze(x, square)))
+    square, size = decode(tmp_path / "a.jpg", side, MAX_PIXELS)
     monkeypatch.undo()
     full = np.asarray(Image.open(tmp_path / "a.jpg").convert("RGB").resize((side, side), Image.Resampling.BICUBIC))
     assert size == (height, width)
     assert loaded[0] == decoded
-    assert np.abs(canvas.transpose(1, 2, 0).astype(int) - full).max() <= 3
+    assert np.abs(square.transpose(1, 2, 0).astype(int) - full).max() <= 3
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_canvas_that_is_there_already_is_filled_upright(tmp_path: Path, orientation: int) -> None:
+def test_memory_that_is_there_already_is_filled_upright(tmp_path: Path, orientation: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(photograph(60, 90)).save(tmp_path / "a.jpg", exif=exif)
     room = np.zeros((3, 3, 32, 32), np.uint8)
-    canvas, size = decode(tmp_path / "a.jpg", 32, MAX_PIXELS, room[1])
+    square, size = decode(tmp_path / "a.jpg", 32, MAX_PIXELS, room[1])
     expected, same_size = decode(tmp_path / "a.jpg", 32, MAX_PIXELS)
-    assert canvas.base is room
+    assert square.base is room
     assert size == same_size
     assert np.array_equal(room[1], expected)
     assert not room[0].any()
@@ -248,7 +248,7 @@ def photograph(height: int, width: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("height", "width", "side"), [(300, 400, 300), (375, 500, 376), (90, 41, 128), (350, 33, 64)])
-def test_the_canvas_is_that_of_pillow_s_bicubic_filter_to_within_two_levels(
+def test_the_decoded_image_is_that_of_pillow_s_bicubic_filter_to_within_two_levels(
     tmp_path: Path, height: int, width: int, side: int
 ) -> None:
     image = Image.fromarray(photograph(height, width))
@@ -371,7 +371,7 @@ SEEDS = {name: encoded(name) for name in ("JPEG", "PNG", "WEBP", "GIF", "TIFF", 
 
 
 def outcome(path: Path, side: int, max_pixels: int) -> tuple[str, np.ndarray | None, tuple[int, int] | None]:
-    """What becomes of a file: (`accept`, canvas, size), or (the reason, None, None)."""
+    """What becomes of a file: (`accept`, image, size), or (the reason, None, None)."""
     try:
         return "accept", *decode(path, side, max_pixels)
     except Unreadable as problem:
@@ -383,9 +383,9 @@ def fuzz(path: Path, name: str, changes: list[tuple[int, int]], cut: int) -> Non
     for place, value in changes:
         content[place % len(content)] = value
     path.write_bytes(bytes(content[: len(content) - cut % len(content)]))
-    reason, canvas, _ = outcome(path, 8, 1_000_000)
+    reason, square, _ = outcome(path, 8, 1_000_000)
     assert 0 < len(reason) < 40
-    assert canvas is None or canvas.shape == (3, 8, 8)
+    assert square is None or square.shape == (3, 8, 8)
 
 
 # Headers decide most, so that half of all changes hit one.
@@ -429,19 +429,19 @@ def test_every_nasty_entry_is_taken_or_left_out_as_it_deserves(entry: dict[str, 
     listing = list_images(Path(DATA) / "nasty/tree")
     is_listed = os.fsencode(entry["path"]) in {listing.relative(i) for i in range(len(listing))}
     path = Path(DATA) / "nasty/tree" / entry["path"]
-    reason, canvas, size = outcome(path, 32, MAX_PIXELS) if is_listed else ("not listed", None, None)
-    assert expected in ("either", "accept" if canvas is not None else "skip"), reason
-    if canvas is not None:
+    reason, square, size = outcome(path, 32, MAX_PIXELS) if is_listed else ("not listed", None, None)
+    assert expected in ("either", "accept" if square is not None else "skip"), reason
+    if square is not None:
         assert size is not None
         assert list(size[::-1]) == entry.get("size", list(size[::-1]))
-        assert canvas.mean() / 255 == pytest.approx(entry.get("mean", canvas.mean() / 255), abs=0.01)
+        assert square.mean() / 255 == pytest.approx(entry.get("mean", square.mean() / 255), abs=0.01)
 
 
 @needs_nasty
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_the_red_corner_of_a_nasty_image_is_top_left(orientation: int) -> None:
-    canvas, _ = decode(Path(DATA) / f"nasty/tree/exif/orientation_{orientation}.jpg", 32, MAX_PIXELS)
-    red, green, _ = canvas[:, 2, 2].astype(int)
+    square, _ = decode(Path(DATA) / f"nasty/tree/exif/orientation_{orientation}.jpg", 32, MAX_PIXELS)
+    red, green, _ = square[:, 2, 2].astype(int)
     assert red > 150 > 80 > green
-    red, green, _ = canvas[:, 2, 29].astype(int)
+    red, green, _ = square[:, 2, 29].astype(int)
     assert green > 150 or green > 2 * red

@@ -7,11 +7,11 @@ import pytest
 from images import save_solid
 
 from iecl.data.datasets import DATASETS, FACTS
+from iecl.data.defaults import resolve_data
+from iecl.data.factory import is_test_fifth, open_source
 from iecl.data.folder import FolderSource
 from iecl.data.listing import list_images
 from iecl.data.loader import in_order
-from iecl.data.opening import held_out, open_source
-from iecl.data.resolve import resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.source import ArraySource, Source
 from iecl.errors import UserError
@@ -72,7 +72,7 @@ def test_the_fifth_of_a_folder_is_the_same_wherever_it_lies_and_hardly_moves_whe
 def test_the_fifth_is_rounded_down_but_at_least_one_of_two(tmp_path: Path, count: int, expected: int) -> None:
     for i in range(count):
         (tmp_path / f"{i}.png").touch()
-    assert held_out(list_images(tmp_path), np.full(count, -1)).sum() == expected
+    assert is_test_fifth(list_images(tmp_path), np.full(count, -1)).sum() == expected
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from images import save_solid
 
-from iecl.data import resolve
+from iecl.data import defaults
 from iecl.data.datasets import DATASETS, FACTS
-from iecl.data.resolve import resolve_data, usable_cores
+from iecl.data.defaults import resolve_data
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError
 
@@ -21,7 +21,7 @@ def folder_of(root: Path, *shapes: tuple[int, int]) -> DataSettings:
 
 
 @pytest.mark.parametrize(
-    ("short", "image_size", "canvas"),
+    ("short", "image_size", "decode_size"),
     [
         (8, 32, 32),
         (32, 32, 32),
@@ -37,9 +37,11 @@ def folder_of(root: Path, *shapes: tuple[int, int]) -> DataSettings:
         (900, 224, 448),  # twice the view is enough
     ],
 )
-def test_sizes_follow_the_short_side_of_the_images(tmp_path: Path, short: int, image_size: int, canvas: int) -> None:
+def test_sizes_follow_the_short_side_of_the_images(
+    tmp_path: Path, short: int, image_size: int, decode_size: int
+) -> None:
     resolved = resolve_data(folder_of(tmp_path, (short, short + 50)))
-    assert (resolved.image_size, resolved.decode_size) == (image_size, canvas)
+    assert (resolved.image_size, resolved.decode_size) == (image_size, decode_size)
 
 
 def test_the_median_decides_and_unreadable_images_do_not_count(tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_values_that_were_given_stay(tmp_path: Path) -> None:
     assert resolve_data(given) == given
 
 
-def test_a_canvas_follows_an_image_size_that_was_given(tmp_path: Path) -> None:
+def test_the_decoded_size_follows_an_image_size_that_was_given(tmp_path: Path) -> None:
     assert resolve_data(replace(folder_of(tmp_path, (64, 64)), image_size=16)).decode_size == 32
 
 
@@ -137,28 +139,21 @@ def test_a_folder_in_which_nothing_can_be_read_is_an_error_with_the_reasons(tmp_
 def test_only_a_sample_of_the_headers_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = folder_of(tmp_path, *[(8, 8)] * 100)
     read: list[bytes] = []
-    header_size = resolve.header_size
-    monkeypatch.setattr(resolve, "header_size", lambda path, limit: (read.append(path), header_size(path, limit))[1])
+    header_size = defaults.header_size
+    monkeypatch.setattr(defaults, "header_size", lambda path, limit: (read.append(path), header_size(path, limit))[1])
     resolve_data(settings)
     assert len(set(read)) == 64
-
-
-@pytest.mark.parametrize(("granted", "cores"), [("1", 1), ("2", 2), ("64", 3), ("", 3), ("0", 3), ("many", 3)])
-def test_cores_are_those_granted_to_this_process(monkeypatch: pytest.MonkeyPatch, granted: str, cores: int) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 4, 5})
-    monkeypatch.setenv("SLURM_CPUS_PER_TASK", granted)
-    assert usable_cores() == cores
 
 
 @pytest.mark.parametrize(("cores", "workers"), [(3, 3), (200, 8)])
 def test_there_are_as_many_workers_as_cores_but_at_most_eight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, workers: int
 ) -> None:
-    monkeypatch.setattr(resolve, "usable_cores", lambda: cores)
+    monkeypatch.setattr(defaults, "usable_cores", lambda: cores)
     assert resolve_data(folder_of(tmp_path, (8, 8))).num_workers == workers
 
 
-@pytest.mark.parametrize("module", ["listing", "labels", "decode", "resolve"])
+@pytest.mark.parametrize("module", ["listing", "labels", "decoder", "defaults"])
 def test_what_the_command_needs_before_training_does_not_import_torch(module: str) -> None:
     code = f"import sys, iecl.data.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

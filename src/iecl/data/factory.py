@@ -7,14 +7,14 @@ import numpy as np
 
 from iecl import counter
 from iecl.data.datasets import DATASETS
-from iecl.data.folder import FolderSource, resident
+from iecl.data.defaults import folder_of, resolve_data
+from iecl.data.folder import FolderSource
 from iecl.data.labels import class_folders, numbered
-from iecl.data.listing import Listing, list_images, printable, splits
+from iecl.data.listing import Listing, list_images, one_walk, printable, splits
+from iecl.data.memory_cache import load_into_memory
 from iecl.data.pack_format import open_packed
 from iecl.data.packed_source import PackedSource
-from iecl.data.resolve import folder_of, resolve_data
 from iecl.data.settings import DataSettings
-from iecl.data.shared_memory import resident_once
 from iecl.data.skipped_files import Skipping, refuse_too_many
 from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source
 from iecl.errors import UserError, did_you_mean
@@ -22,6 +22,7 @@ from iecl.errors import UserError, did_you_mean
 SPLITS = ("pretrain", "train", "test", "train-part")
 
 
+@one_walk()
 def open_source(
     settings: DataSettings,
     split: str = "train",
@@ -52,9 +53,9 @@ def open_source(
     """
     settings, on_bad = resolve_data(settings), on_bad or Skipping()
     source = list_source(settings, split, on_bad)
-    if not isinstance(source, FolderSource) or not is_decoded_once(source, settings):
+    if not isinstance(source, FolderSource) or not fits_in_memory(source, settings):
         return source
-    whole, skipped = (resident_once if is_shared else resident)(source, settings.num_workers, progress)
+    whole, skipped = load_into_memory(source, settings.num_workers, progress, is_shared=is_shared)
     for path, reason in skipped:
         on_bad(path, reason)
     reasons = Counter(reason for _, reason in skipped)
@@ -90,8 +91,8 @@ def _packed_source(settings: DataSettings, path: Path, split: str, on_bad: OnBad
     return ChosenSource(source, index)
 
 
-def is_decoded_once(source: FolderSource, settings: DataSettings) -> bool:
-    """Whether a folder's images are decoded when it is opened, and kept."""
+def fits_in_memory(source: FolderSource, settings: DataSettings) -> bool:
+    """Whether a folder's images are decoded when it is opened, and kept in `data.cache_megabytes`."""
     is_named = folder_of(settings.name) is None
     return not is_named and len(source) * 3 * settings.decode_size**2 <= settings.cache_megabytes * 2**20
 
@@ -105,14 +106,13 @@ def _folder_source(settings: DataSettings, folder: Path, split: str) -> FolderSo
         listing = list_images(parts["test"])
         labels = numbered(listing, classes)  # the numbers of the training classes, found by name
     elif "test" not in parts and split not in ("pretrain", "train"):
-        is_held_out = held_out(listing, labels)
-        (index,) = np.nonzero(is_held_out if split == "test" else ~is_held_out)
+        (index,) = np.nonzero(is_test_fifth(listing, labels) == (split == "test"))
         listing, labels = listing.select(index), labels[index]
     names = tuple(map(printable, classes))
     return FolderSource(listing, labels, names, side=settings.decode_size, max_pixels=settings.max_pixels)
 
 
-def held_out(listing: Listing, labels: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def is_test_fifth(listing: Listing, labels: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which images make up the fixed fifth: of every class those whose hashed paths are lowest.
 
     A hash of the path decides and not its place in the list, so that one more image moves hardly any other from one

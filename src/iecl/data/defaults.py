@@ -8,15 +8,15 @@ from statistics import median
 
 import numpy as np
 
-from iecl.data.datasets import DATASETS, FACTS
-from iecl.data.decode import Unreadable, header_size, nothing_readable
+from iecl.data.datasets import DATASETS, FACTS, IMAGENET_MEAN, IMAGENET_STD
+from iecl.data.decoder import Unreadable, header_size, nothing_readable
 from iecl.data.labels import class_folders
 from iecl.data.listing import Listing, list_images, printable, splits
 from iecl.data.pack_format import open_packed
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError, did_you_mean
+from iecl.launch import usable_cores
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _SAMPLE = 64
 _SIZES = {40: 32, 80: 64, 112: 96, 160: 128}
 """Side of a view by the greatest median short side that it is meant for."""
@@ -72,13 +72,6 @@ def usual_side(name: str) -> float:
     """The usual shorter side of the images of a named dataset or a packed file."""
     path = folder_of(name)
     return FACTS[name].decode_size if path is None else open_packed(path).short_side
-
-
-def usable_cores() -> int:
-    """Cores that this process may use, which on a shared machine are fewer than there are."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    granted = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    return min(cores, int(granted)) if granted.isdigit() and int(granted) else cores
 
 
 def _for_named(settings: DataSettings) -> DataSettings:
@@ -142,7 +135,7 @@ def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
 
 
 def _decode_size(image_size: int, short: float) -> int:
-    """A canvas with room for crops: up to twice the view, but never much larger than the images.
+    """A decoded square with room for crops: up to twice the view, but never much larger than the images.
 
     As large as the usual image exactly, most images of a collection are resized in one direction only.
 

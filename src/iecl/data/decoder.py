@@ -1,4 +1,4 @@
-"""An image file as upright 8-bit RGB on a square canvas; whatever is wrong with the file becomes one short reason.
+"""An image file as upright 8-bit RGB, squeezed to a square; whatever is wrong with the file becomes one short reason.
 
 Pillow's own limits and switches are global, so they are neither used nor changed: the formats are asked directly, and
 the number of pixels is read from the header and compared before anything is decoded.
@@ -38,23 +38,23 @@ from iecl.errors import UserError
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "AVIF")
 ImageArray = npt.NDArray[np.uint8]
 _DRAFT = 1.5
-"""How many times the canvas a JPEG must at least be decoded to.
+"""How many times the square's side a JPEG must at least be decoded to.
 
-The decoder halves for free, up to three times, and what is left is a proper filter's to do. On photographs the canvas
+The decoder halves for free, up to three times, and what is left is a proper filter's to do. On photographs the square
 then differs from that of a full decoding by 42 dB on average, and its edges keep 98 % of their steepness; down to the
-canvas itself it would be 38 dB and 97 %.
+square itself it would be 38 dB and 97 %.
 """
 _REDUCE = 3
-"""How many times the canvas is left when blocks of pixels are averaged first, which saves time and memory."""
+"""How many times the square's side is left when blocks of pixels are averaged first, which saves time and memory."""
 _ORIENTATION = 0x0112
 _UPRIGHT: dict[object, Callable[[ImageArray], ImageArray]] = {
-    2: lambda canvas: canvas[:, :, ::-1],
-    3: lambda canvas: canvas[:, ::-1, ::-1],
-    4: lambda canvas: canvas[:, ::-1],
-    5: lambda canvas: canvas.swapaxes(1, 2),
-    6: lambda canvas: canvas[:, ::-1].swapaxes(1, 2),
-    7: lambda canvas: canvas[:, ::-1, ::-1].swapaxes(1, 2),
-    8: lambda canvas: canvas[:, :, ::-1].swapaxes(1, 2),
+    2: lambda image: image[:, :, ::-1],
+    3: lambda image: image[:, ::-1, ::-1],
+    4: lambda image: image[:, ::-1],
+    5: lambda image: image.swapaxes(1, 2),
+    6: lambda image: image[:, ::-1].swapaxes(1, 2),
+    7: lambda image: image[:, ::-1, ::-1].swapaxes(1, 2),
+    8: lambda image: image[:, :, ::-1].swapaxes(1, 2),
 }
 """How a stored image is turned upright, by its EXIF orientation."""
 _TURNED = (5, 6, 7, 8)  # height and width are swapped
@@ -95,18 +95,18 @@ def nothing_readable(name: str, reasons: Counter[str]) -> UserError:
 
 
 def decode(
-    path: bytes | str | os.PathLike[str], side: int, max_pixels: int, canvas: ImageArray | None = None
+    path: bytes | str | os.PathLike[str], side: int, max_pixels: int, square: ImageArray | None = None
 ) -> tuple[ImageArray, tuple[int, int]]:
     """The first frame of an image as (3, side, side), and the (height, width) that it had.
 
-    The aspect ratio is not kept on the canvas; height and width are those of the upright image, so that a crop of any
+    The aspect ratio is not kept in the square; height and width are those of the upright image, so that a crop of any
     aspect can still be drawn.
 
     Args:
         path: the file.
-        side: height and width of the canvas.
+        side: height and width of the square.
         max_pixels: an image with more of them is not decoded.
-        canvas: where the image goes; new memory is taken without it.
+        square: where the image goes; new memory is taken without it.
 
     Raises:
         Unreadable: the file is missing, damaged, no image, or has more than `max_pixels` pixels.
@@ -119,12 +119,12 @@ def decode(
         if pixels is None:
             pixels = _by_pillow(image, content, side)
         orientation = _orientation(image)
-        canvas = np.empty((3, side, side), np.uint8) if canvas is None else canvas
-        _squeeze(pixels, canvas)
+        square = np.empty((3, side, side), np.uint8) if square is None else square
+        _squeeze(pixels, square)
         if orientation in _UPRIGHT:
-            canvas[...] = _UPRIGHT[orientation](canvas)
+            square[...] = _UPRIGHT[orientation](square)
         size = (width, height) if orientation in _TURNED else (height, width)
-        return canvas, size
+        return square, size
 
 
 def _usual_jpeg(image: Image.Image, content: io.BytesIO, side: int) -> ImageArray | None:
@@ -159,23 +159,23 @@ def _by_pillow(image: Image.Image, content: io.BytesIO, side: int) -> ImageArray
     return np.frombuffer(image.tobytes("raw", "RGBX"), np.uint8).reshape(image.height, image.width, 4)
 
 
-def _squeeze(pixels: ImageArray, canvas: ImageArray) -> None:
-    """Bring pixels of four bytes to a canvas of (3, side, side), by a bicubic filter that averages what it shrinks.
+def _squeeze(pixels: ImageArray, square: ImageArray) -> None:
+    """Bring pixels of four bytes to a square of (3, side, side), by a bicubic filter that averages what it shrinks.
 
     It is Pillow's filter to within two levels, but torch has it in vector instructions, which like four bytes best, and
     takes a quarter of the time.
     """
-    if pixels.shape[:2] != canvas.shape[1:]:
+    if pixels.shape[:2] != square.shape[1:]:
         import torch  # here: to look at headers nobody should wait for it
         from torch.nn.functional import interpolate
 
         # torch adds the dimension: numpy's would have a stride of 0, and torch then rearranges all pixels.
         stored = torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)
-        made = interpolate(stored, canvas.shape[1:], mode="bicubic", antialias=True)
+        made = interpolate(stored, square.shape[1:], mode="bicubic", antialias=True)
         pixels = made.permute(0, 2, 3, 1)[0].numpy()
     # Three planes by shifts of whole pixels: half the time of picking bytes.
     whole = pixels.view(np.dtype("<u4"))[:, :, 0]
-    for number, plane in enumerate(canvas):
+    for number, plane in enumerate(square):
         np.copyto(plane, whole >> (8 * number) if number else whole, casting="unsafe")
 
 

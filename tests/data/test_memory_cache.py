@@ -9,8 +9,8 @@ import torch
 from images import save_numbered
 
 from iecl import parallel
-from iecl.data import folder, shared_memory
-from iecl.data.opening import open_source
+from iecl.data import folder, memory_cache
+from iecl.data.factory import open_source
 from iecl.data.settings import DataSettings
 from iecl.data.source import ArraySource
 from iecl.errors import UserError
@@ -33,7 +33,7 @@ def work(rank: int, root: str) -> None:
         open_source(settings_for(f"{root}/bad"), on_bad=lambda *report: None, is_shared=True)
     except UserError as problem:
         found["bad"] = {"error": problem.what}
-    shared_memory._from_process = lambda *words: None
+    memory_cache._from_process = lambda *words: None
     decoded.clear()
     found["closed"] = seen(rank, f"{root}/good", decoded)
     torch.save(found, f"{root}/{rank}.pt")
