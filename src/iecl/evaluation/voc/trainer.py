@@ -21,8 +21,8 @@ from torch.optim import Optimizer
 from iecl import counter
 from iecl.console import ProgressLine
 from iecl.errors import Interrupted, TrainingError
+from iecl.files import write_atomically
 from iecl.runs.checkpoint import Check, latest_checkpoint, save_checkpoint
-from iecl.runs.directory import write_atomically
 from iecl.schedule import Clock, warm_cosine
 from iecl.training.checkpoint_check import check_course
 from iecl.training.optimizers import recall
