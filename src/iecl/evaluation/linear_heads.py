@@ -14,7 +14,7 @@ from iecl import counter
 from iecl.evaluation.contract import first_right, ranked_hits
 from iecl.evaluation.features import Features
 from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint, shown
-from iecl.schedule import Clock, warm_cosine
+from iecl.schedule import Clock, lr_factor
 from iecl.training.checkpoint_check import refuse, unfit_tensors
 
 log = logging.getLogger("iecl.evaluation")
@@ -171,7 +171,7 @@ def _pass(
         rows = order[number * how.batch_size : (number + 1) * how.batch_size]
         clock = Clock(how.seed, epoch * steps + number, how.epochs * steps, epoch, how.epochs)
         slopes = _slopes(heads, values.index_select(0, rows), labels.index_select(0, rows))
-        _step(heads, velocities, slopes, paces[0] * warm_cosine(clock, warmup=0), paces[1], how.momentum)
+        _step(heads, velocities, slopes, paces[0] * lr_factor(clock), paces[1], how.momentum)
 
 
 def _slopes(heads: Heads, x: Float[Tensor, "n width"], labels: Int64[Tensor, " n"]) -> Heads:
