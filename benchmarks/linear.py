@@ -84,12 +84,12 @@ def divisions(run: str, data: str | None) -> list[dict[str, Any]]:
         train, test = pool.rows(order[:count]), pool.rows(order[count : count + LARGEST_TEST])
         found = linear(train, test, LinearSettings(mode="sweep", reference=True))
         assert found.optimum is not None
-        reached = {"sweep": found.top1, "optimum": found.optimum.reading.top1}
+        reached = {"sweep": found.top1, "optimum": found.optimum.metrics.top1}
         rows.append(
             reached
             | {
-                "rate": found.pace.rate,
-                "decay": found.pace.decay,
+                "rate": found.hyperparameters.lr,
+                "decay": found.hyperparameters.weight_decay,
                 "C": found.optimum.strength,
                 "train": count,
                 "test": len(test),

@@ -20,7 +20,7 @@ from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import CROPS, refuse_one_class
 from iecl.evaluation.fit import Fit
-from iecl.evaluation.linear_heads import Heads
+from iecl.evaluation.linear_heads import LinearHeads
 from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labeled_part, names_of, published
 from iecl.files import LARGEST
 from iecl.settings import as_values, setting
@@ -189,8 +189,8 @@ class FineTune(Evaluation):
         tuning.run()
         network = tuning.network
         test = context.features(context.test_images, "test", network.backbone).labeled("test")
-        head = Heads(network.head.weight.detach()[None], network.head.bias.detach()[None])
-        (reading,) = head.readings(test)
+        head = LinearHeads(network.head.weight.detach()[None], network.head.bias.detach()[None])
+        (metrics,) = head.evaluate(test)
         counts = {"n_train": len(images.part), "n_test": len(test), "classes": len(context.train_images.classes)}
         protocol = context.protocol | {"batch_norm": "trained, then running statistics", "features": "fine-tuned"}
         details: dict[str, Any] = {"batch_used": images.loader.batch}
@@ -199,5 +199,5 @@ class FineTune(Evaluation):
             name = Budget(share=self.settings.label_fraction).name
             details |= {"splits": {name: [fingerprint(images.chosen)]}, "split_rule": RULE}
             lists = {name: [images.chosen]}
-        values = accuracies(reading.top1, reading.top5, counts["classes"])
-        return Scores(values, counts, protocol, context.seen, details, reading.right, lists)
+        values = accuracies(metrics.top1, metrics.top5, counts["classes"])
+        return Scores(values, counts, protocol, context.seen, details, metrics.right, lists)
