@@ -21,7 +21,7 @@ from benchmarks.speed import part_of
 from iecl import counter
 from iecl.api import pretrain
 from iecl.console import ProgressLine
-from iecl.evaluation.context import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.features import Features
 from iecl.evaluation.fewshot import FewShotSettings, few_shot
 from iecl.evaluation.model import load_model
@@ -34,7 +34,7 @@ EPOCHS = {"digits": 20, "shapes": 4}
 def training_features(target: str, data: str) -> Features:
     """Features of the training images of a dataset."""
     model = load_model(target, backbone=BACKBONE if target == "random" else "", image_size=0)
-    return Bench(model, target, data, ProgressLine(quiet=True)).train
+    return EvaluationContext(model, target, data, ProgressLine(quiet=True)).train
 
 
 def by_strength(features: Features) -> dict[str, dict[str, float]]:

@@ -22,7 +22,7 @@ from benchmarks.result import write
 from iecl import counter
 from iecl.console import ProgressLine
 from iecl.data.source import ChosenSource, Source
-from iecl.evaluation.context import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.features import Features
 from iecl.evaluation.linear import Linear, LinearSettings, linear
 from iecl.evaluation.model import load_model
@@ -42,9 +42,9 @@ def some(source: Source, count: int) -> Source:
     return ChosenSource(source, np.sort(order[:count]))
 
 
-def bench_of(run: str, data: str | None, train: int, test: int) -> Bench:
+def bench_of(run: str, data: str | None, train: int, test: int) -> EvaluationContext:
     """A bench with a part of the images; they are opened, and nothing else is done yet."""
-    made = Bench(load_model(run), run, data, ProgressLine(quiet=True), keep_decoded=True)
+    made = EvaluationContext(load_model(run), run, data, ProgressLine(quiet=True), keep_decoded=True)
     made.train_images = some(made.train_images, train)
     made.test_images = some(made.test_images, test)
     return made
@@ -84,12 +84,12 @@ def divisions(run: str, data: str | None) -> list[dict[str, Any]]:
         train, test = pool.rows(order[:count]), pool.rows(order[count : count + LARGEST_TEST])
         found = linear(train, test, LinearSettings(mode="sweep", reference=True))
         assert found.optimum is not None
-        reached = {"sweep": found.top1, "optimum": found.optimum.reading.top1}
+        reached = {"sweep": found.top1, "optimum": found.optimum.metrics.top1}
         rows.append(
             reached
             | {
-                "rate": found.pace.rate,
-                "decay": found.pace.decay,
+                "rate": found.hyperparameters.lr,
+                "decay": found.hyperparameters.weight_decay,
                 "C": found.optimum.strength,
                 "train": count,
                 "test": len(test),

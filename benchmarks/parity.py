@@ -24,7 +24,7 @@ from iecl.data.loader import Loader
 from iecl.data.settings import DataSettings
 from iecl.evaluation.features import extract
 from iecl.evaluation.knn import knn
-from iecl.schedule import Clock, Ramp, warm_cosine
+from iecl.schedule import Clock, Ramp, lr_factor
 from iecl.views.pipeline import make_views
 from iecl.views.policies import POLICIES, ViewSpec, plain_share
 
@@ -50,7 +50,7 @@ def theirs(data: str, name: str, seed: int) -> dict[str, Any]:
         for number, batch in enumerate(loader.epoch(epoch)):
             clock = Clock(seed, epoch * loader.steps + number, steps, epoch, EPOCHS)
             for group in optimizer.param_groups:
-                group["lr"] = RATE * warm_cosine(clock, min(loader.steps, steps // 10))
+                group["lr"] = RATE * lr_factor(clock, warmup=min(loader.steps, steps // 10))
             where = {"size": settings.image_size, "mean": settings.mean, "std": settings.std}
             views = make_views(batch, POLICIES[POLICY], ViewSpec(), seed=seed, epoch=epoch, **where)
             full = [x.contiguous(memory_format=torch.channels_last) for x in views.global_crops]

@@ -21,7 +21,7 @@ from benchmarks.result import RESULTS, write
 from iecl.backbones.factory import make_backbone
 from iecl.console import ProgressLine
 from iecl.data.datasets import IMAGENET_MEAN, IMAGENET_STD
-from iecl.evaluation.context import Bench
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation
 from iecl.evaluation.detection import Detection, DetectionSettings
 from iecl.evaluation.model import load_model
@@ -128,7 +128,7 @@ def untrained(folder: Path, backbone: str) -> Path:
 def measured(name: str, evaluation: Any, weights: Path, data: Path, work: Path) -> dict[str, Any]:
     """One evaluation; its training goes on where it was if the folder for work holds a part of it."""
     with ProgressLine() as line:
-        scores = evaluation.measure(Bench(load_model(weights), weights, str(data), line, work=work))
+        scores = evaluation.measure(EvaluationContext(load_model(weights), weights, str(data), line, work=work))
     return {
         "evaluation": name,
         "epochs": evaluation.settings.epochs,

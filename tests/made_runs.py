@@ -4,10 +4,11 @@ from pathlib import Path
 
 import torch
 
+from iecl.files import write_atomically
 from iecl.methods.contract import Method
 from iecl.parts.spectral_norm import fold
 from iecl.runs.checkpoint import save_checkpoint
-from iecl.runs.directory import RunDirectory, write_atomically
+from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig, config_from_values
 from iecl.training.factory import build_method
 from iecl.weights.file import save_weights

@@ -32,7 +32,8 @@ from iecl.data.factory import open_source
 from iecl.data.settings import DataSettings
 from iecl.evaluation.features import Features, extract
 from iecl.evaluation.knn import STANDARD, KNNSettings, knn_by_each
-from iecl.evaluation.linear import LinearSettings, linear
+from iecl.evaluation.linear import linear
+from iecl.evaluation.linear_heads import LinearSettings
 from iecl.views.policies import plain_share
 
 CLASSES, ROUNDS, TILE = 10, 5, 256

@@ -10,8 +10,8 @@ from typing import Any
 from benchmarks.bench import QUESTIONS
 from iecl.console import plain_table, visible
 from iecl.errors import UserError
-from iecl.files import read_json
-from iecl.runs.directory import strict_json, write_atomically
+from iecl.files import read_json, write_atomically
+from iecl.runs.directory import strict_json
 from iecl.runs.environment import describe_environment
 
 PEERS = ("lightly", "stable-pretraining", "kornia", "torchvision", "scikit-learn")

@@ -18,7 +18,7 @@ from benchmarks.bench.report import machine_name
 from benchmarks.faults import checkpoints, data, readers, runs
 from benchmarks.result import RESULTS, write
 from iecl.console import plain_table
-from iecl.runs.directory import write_atomically
+from iecl.files import write_atomically
 
 Tally = tuple[int, int, int]
 

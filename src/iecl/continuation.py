@@ -16,7 +16,7 @@ from iecl.errors import UserError
 from iecl.evaluation.model import LoadedModel
 from iecl.runs.checkpoint import NAMES, latest_checkpoint, load_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.schedule import Clock, Ramp, warm_cosine
+from iecl.schedule import Clock, Ramp, lr_factor
 from iecl.training.checkpoint_check import check_run
 from iecl.training.config import RunConfig, read_config
 from iecl.weights.file import save_weights
@@ -106,6 +106,6 @@ def _values(config: RunConfig, step: int, per_epoch: int) -> list[float | None]:
     if step > steps:
         return [None] * (1 + len(ramps))
     clock = Clock(training.seed, step, steps, min(step // per_epoch, training.epochs - 1), training.epochs)
-    share = warm_cosine(clock, optimizer.warmup_steps(per_epoch, steps), optimizer.min_lr_ratio)
+    share = lr_factor(clock, warmup=optimizer.warmup_steps(per_epoch, steps), floor=optimizer.min_lr_ratio)
     peak = optimizer.peak(training.batch_size * training.grad_accumulation)
     return [peak * share, *(ramp.at(clock) for _, ramp in ramps)]

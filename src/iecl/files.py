@@ -1,15 +1,20 @@
-"""Files as text, tables and lines, within limits: whatever is wrong with one is a `UserError`.
+"""Files as text, tables and lines, read within limits and written whole.
 
 A run directory may come from anywhere, and a crash may leave anything behind: nothing that a file holds may crash a
-command, and nothing may make it wait for ever.
+command, and nothing may make it wait for ever; whatever is wrong with one is a `UserError`. Every file that is not
+appended to is written by `atomic_path` or what stands on it.
 """
 
 import json
 import math
 import os
+import re
 import stat
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, get_args, get_origin
 
@@ -183,3 +188,104 @@ def _check_sizes(found: Any, where: str) -> None:
 def _unreadable(path: Path, problem: Exception) -> UserError:
     reason = getattr(problem, "strerror", None) or str(problem)
     return UserError(f"cannot read {path}: {reason.lower()}", where=str(path))
+
+
+# --- writing
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write text or bytes as `atomic_path` does."""
+    with atomic_file(path) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, as `atomic_path` does."""
+    with atomic_path(path) as part, part.open("r+b") as file:
+        yield file
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """An empty file beside `path`, called `.NAME.PROCESS.part`: what it holds at the end takes the place of `path`.
+
+    A reader sees the old file or the new one, never a part; a power cut leaves one of them. After an error the old one
+    stays. A part is locked while it is written: those of killed processes are known by that, and removed by the next
+    one that writes the file.
+    """
+    remove_leftovers(path.parent, path.name)
+    part, held = _new_part(path)
+    try:
+        yield part
+        with part.open("r+b") as file:
+            os.fsync(file.fileno())
+        if sys.platform == "win32":
+            held.close()  # what is open cannot be renamed there
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+        held.close()
+    _sync_folder(path.parent)
+
+
+def _new_part(path: Path) -> tuple[Path, BinaryIO]:
+    """A part that is locked as long as the file is open."""
+    for number in count(os.getpid()):  # in another container there may be a process of the same number
+        part = path.with_name(f".{path.name}.{number}.part")
+        try:
+            held = part.open("xb")
+        except FileExistsError:
+            continue
+        with suppress(OSError):  # not every file system has locks; without them nothing is taken for a leftover
+            if not (lock(held.fileno()) and is_open_at(held.fileno(), part)):
+                held.close()  # somebody took it for a leftover before it was locked
+                continue
+        return part, held
+    raise AssertionError("unreachable")
+
+
+def remove_leftovers(folder: Path, name: str = "") -> int:
+    """Remove parts of files, or of the one called `name`, that nobody writes; returns how many somebody does."""
+    wanted, busy = re.compile(rf"\.+{re.escape(name) or '.+'}(\.\d+\.part)+"), 0
+    for part in folder.glob(".*.part"):
+        if wanted.fullmatch(part.name):
+            with suppress(OSError), part.open("r+b") as file:
+                if not lock(file.fileno()):
+                    busy += 1
+                elif is_open_at(file.fileno(), part):
+                    part.unlink()
+    return busy
+
+
+def lock(handle: int) -> bool:
+    """Lock an open file for this process and those that inherit it, until they close it; False: another one has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: nothing but the user's care keeps two processes apart
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_open_at(handle: int, path: Path) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in this folder survive a power cut, where the system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # a folder cannot be opened on Windows, where a rename is durable by itself
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

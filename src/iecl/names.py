@@ -193,7 +193,8 @@ def current_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def current_protocol(protocol: Mapping[str, Any]) -> dict[str, Any]:
     """The protocol of a result under the names of today."""
-    return {FORMER_PROTOCOL.get(key, key): value for key, value in protocol.items()}
+    made = {FORMER_PROTOCOL.get(key, key): value for key, value in protocol.items()}
+    return made | {"schedule": "multistep"} if made.get("schedule") == "steps" else made
 
 
 def current_state(state: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Time in a run, and values that change over it as pure functions of that time."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from iecl.settings import setting
@@ -46,12 +47,47 @@ class Ramp:
         return self.start + (self.end - self.start) * way
 
 
-def warm_cosine(clock: Clock, warmup: int, floor: float = 0.0) -> float:
-    """Share of the peak learning rate: linear over the first `warmup` steps, then a half cosine down to `floor`.
+# --- learning rates: shares of the peak, after `warmup` steps
+
+
+def constant(clock: Clock, warmup: int) -> float:
+    """The peak to the end."""
+    return 1.0
+
+
+def cosine(clock: Clock, warmup: int) -> float:
+    """Half a cosine from the end of the warm-up to 0."""
+    way = (clock.step - warmup) / max(1, clock.steps - warmup)
+    return (1 + math.cos(math.pi * min(1.0, way))) / 2
+
+
+def multistep(clock: Clock, warmup: int) -> float:
+    """A tenth after 3/4 of all steps and a hundredth after 11/12, as 18k and 22k of MoCo's 24k steps for detection.
+
+    >>> [multistep(Clock(0, step, 12, 0, 1), warmup=0) for step in (0, 8, 9, 11)]
+    [1.0, 1.0, 0.1, 0.01]
+    """
+    return 0.01 if 12 * clock.step >= 11 * clock.steps else 0.1 if 4 * clock.step >= 3 * clock.steps else 1.0
+
+
+def poly(clock: Clock, warmup: int) -> float:
+    """The share of all steps that is left, to the power of 0.9, as in DeepLab."""
+    return float((1 - clock.step / clock.steps) ** 0.9)
+
+
+LR_SCHEDULES: dict[str, Callable[[Clock, int], float]] = {
+    "constant": constant,
+    "multistep": multistep,
+    "poly": poly,
+    "cosine": cosine,
+}
+
+
+def lr_factor(clock: Clock, schedule: str = "cosine", *, warmup: int = 0, floor: float = 0.0) -> float:
+    """Share of the peak learning rate: linear over the first `warmup` steps, then the schedule, between `floor` and 1.
 
     The first step already moves: step 0 has 1 / warmup of the peak.
     """
     if clock.step < warmup:
         return (clock.step + 1) / warmup
-    way = (clock.step - warmup) / max(1, clock.steps - warmup)
-    return floor + (1 - floor) * (1 + math.cos(math.pi * min(1.0, way))) / 2
+    return floor + (1 - floor) * LR_SCHEDULES[schedule](clock, warmup)

@@ -1,10 +1,9 @@
 import multiprocessing
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
-from iecl.data.cache import cache_folder, one_process_at_a_time, write_whole
+from iecl.data.cache import cache_folder, one_process_at_a_time
 
 
 @pytest.mark.parametrize(
@@ -24,21 +23,6 @@ def test_the_cache_folder_follows_the_environment(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert cache_folder() == Path(expected)
-
-
-def test_a_file_that_was_not_written_to_the_end_never_appears(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "file"
-    write_whole(path, lambda file: file.write(b"old") and None)
-
-    def fail_half_way(file: BinaryIO) -> None:
-        file.write(b"half")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_whole(path, fail_half_way)
-
-    assert path.read_bytes() == b"old"
-    assert list(path.parent.iterdir()) == [path]
 
 
 def add_one(folder: Path, rounds: int) -> None:

@@ -544,11 +544,11 @@ def test_a_disk_that_fills_up_leaves_nothing(animals: Path, tmp_path: Path, monk
 
 
 def test_two_processes_do_not_write_one_file_at_once(animals: Path, tmp_path: Path) -> None:
-    with (tmp_path / ".file.part").open("wb") as other:
+    with (tmp_path / ".file.1.part").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(UserError, match=r"another process is writing .*file \(--out\); wait for it"):
             iecl.pack(animals, tmp_path / "file", sets=SETS)
-        assert (tmp_path / ".file.part").exists()
+        assert [path.name for path in tmp_path.glob(".file*")] == [".file.1.part"]
 
 
 def test_a_killed_process_leaves_the_old_file_and_the_next_one_cleans_up(tmp_path: Path) -> None:
@@ -556,7 +556,7 @@ def test_a_killed_process_leaves_the_old_file_and_the_next_one_cleans_up(tmp_pat
     (tmp_path / "file").write_bytes(b"the old one")
     program = "import sys, iecl; iecl.pack(*sys.argv[1:], side=128, sets=['data.num_workers=0'], overwrite=True)"
     child = subprocess.Popen([sys.executable, "-c", program, str(folder), str(tmp_path / "file")])
-    draft = tmp_path / ".file.part"
+    draft = tmp_path / f".file.{child.pid}.part"
     while child.poll() is None and not (draft.exists() and draft.stat().st_size > 10**6):
         time.sleep(0.002)
     child.kill()

@@ -48,9 +48,9 @@ def test_the_deviation_is_that_of_a_sample_of_tries() -> None:
     train, test = clouds(100, seed=5, spread=1.5), clouds(100, seed=6, spread=1.5)
     (result,) = few_shot(train, test, ONE_BUDGET)
     first, second = result.top1
-    assert result.deviation == pytest.approx(abs(first - second) / math.sqrt(2))
+    assert result.std == pytest.approx(abs(first - second) / math.sqrt(2))
     (alone,) = few_shot(train, test, FewShotSettings(label_fractions=(), shots=(5,), trials=1))
-    assert (alone.top1, alone.deviation) == ((first,), 0.0)
+    assert (alone.top1, alone.std) == ((first,), 0.0)
 
 
 def test_labels_of_test_images_and_of_other_images_are_not_used() -> None:

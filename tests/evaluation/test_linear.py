@@ -1,6 +1,6 @@
 """The linear probe: the steps that were promised, and the optimum that scikit-learn finds."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,9 @@ from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.features import Features
 from iecl.evaluation.linear import Linear, LinearSettings, Scale, linear
-from iecl.evaluation.linear_heads import Heads, Pace, train_heads
+from iecl.evaluation.linear_heads import Hyperparameters, LinearHeads, train_heads
 from iecl.evaluation.model import load_model
-from iecl.evaluation.splits import held_out
+from iecl.evaluation.splits import split_for_validation
 from made_features import clouds, skewed
 from made_runs import MadeRun
 
@@ -111,27 +111,27 @@ def test_features_that_are_not_finite_are_refused() -> None:
 
 def _loss(fit: Features, rest: Features, settings: LinearSettings) -> float:
     """Mean cross-entropy on `rest` of a head that learned from `fit`, by torch's own function."""
-    heads = Heads.empty(1, 10, fit.values.shape[1])
-    train_heads(heads, lambda epoch: fit, [settings.pace], settings)
+    heads = LinearHeads.empty(1, 10, fit.values.shape[1])
+    train_heads(heads, lambda epoch: fit, [settings.hyperparameters], settings)
     return cross_entropy(heads.scores(rest.values)[:, 0], rest.labels).item()
 
 
 QUICK = LinearSettings(mode="sweep", epochs=8, lrs=(0.003, 0.03, 0.3), weight_decays=(1e-5, 1e-2))
-PACES = [Pace(rate, decay) for rate in QUICK.lrs for decay in QUICK.weight_decays]
+GRID = [Hyperparameters(lr, decay) for lr in QUICK.lrs for decay in QUICK.weight_decays]
 
 
 def test_a_sweep_chooses_by_the_held_out_tenth_and_learns_from_all() -> None:
     train, test = skewed(600, seed=21), skewed(400, seed=22)
     result = linear(train, test, QUICK)
     scaled = Scale.of(train.values).apply(train)
-    fit, rest = (scaled.rows(rows) for rows in held_out(train.labels, train.index))
-    ways = [{"lr": pace.rate, "weight_decay": pace.decay} for pace in PACES]
+    fit, rest = (scaled.rows(rows) for rows in split_for_validation(train.labels, train.index))
+    ways = [asdict(one) for one in GRID]
     alone = [linear(fit, rest, LinearSettings(epochs=8, batch_size=result.batch, **way)).top1 for way in ways]
     assert list(result.held_out.values()) == pytest.approx(alone, abs=1e-9)
     losses = [_loss(fit, rest, replace(QUICK, mode="cached", batch_size=result.batch, **way)) for way in ways]
-    assert result.pace == PACES[losses.index(min(losses))]
+    assert result.hyperparameters == GRID[losses.index(min(losses))]
     assert max(alone) > min(alone)
-    chosen = {"lr": result.pace.rate, "weight_decay": result.pace.decay}
+    chosen = asdict(result.hyperparameters)
     whole = LinearSettings(epochs=8, batch_size=result.batch, **chosen, normalize="standardize")
     assert result.top1 == pytest.approx(linear(train, test, whole).top1, abs=0.0026)  # one image: rounding
     assert result.batch == 30  # twenty steps in an epoch of 600
@@ -140,7 +140,7 @@ def test_a_sweep_chooses_by_the_held_out_tenth_and_learns_from_all() -> None:
 def test_labels_of_test_images_do_not_change_the_choice() -> None:
     train, test = skewed(300, seed=23), skewed(200, seed=24)
     swapped = Features(test.values, test.labels.roll(1), test.index)
-    assert linear(train, test, QUICK).pace == linear(train, swapped, QUICK).pace
+    assert linear(train, test, QUICK).hyperparameters == linear(train, swapped, QUICK).hyperparameters
 
 
 @pytest.mark.parametrize("spread", [1.0, 2.5])
@@ -150,7 +150,7 @@ def test_a_sweep_comes_within_two_tenths_of_a_point_of_the_optimum(spread: float
     result = linear(train, test, LinearSettings(mode="sweep", epochs=40, reference=True))
     assert result.optimum is not None
     assert result.optimum.is_converged
-    assert result.top1 >= result.optimum.reading.top1 - 0.002
+    assert result.top1 >= result.optimum.metrics.top1 - 0.002
     assert 0.3 < result.top1 < 0.98
 
 
@@ -160,14 +160,14 @@ def test_the_optimum_is_that_of_scikit_learn() -> None:
     assert result.optimum is not None
     reference = LogisticRegression(C=result.optimum.strength, max_iter=1000)
     reference.fit(train.values.double().numpy(), train.labels.numpy())
-    assert result.optimum.reading.top1 == reference.score(test.values.double().numpy(), test.labels.numpy())
+    assert result.optimum.metrics.top1 == reference.score(test.values.double().numpy(), test.labels.numpy())
 
 
 def test_the_optimum_of_two_classes_is_found_too() -> None:
     train, test = (clouds(200, seed=seed, spread=0.3, classes=2) for seed in (29, 30))
     result = linear(train, test, LinearSettings(epochs=1, reference=True))
     assert result.optimum is not None
-    assert result.optimum.reading.top1 == 1.0
+    assert result.optimum.metrics.top1 == 1.0
 
 
 def test_standardized_features_have_mean_0_and_deviation_1_and_a_constant_one_stays_finite() -> None:
@@ -200,7 +200,7 @@ def test_classes_of_only_one_side_do_no_harm() -> None:
     for settings in (LinearSettings(lr=0.3), LinearSettings(mode="sweep", epochs=50, reference=True)):
         result = linear(train, test, settings)
         assert result.top1 == (test.labels != 3).double().mean().item()  # class 3 was never seen
-        assert result.optimum is None or result.optimum.reading.top1 == result.top1
+        assert result.optimum is None or result.optimum.metrics.top1 == result.top1
 
 
 def test_what_a_sweep_found_is_in_the_result(made_run: MadeRun) -> None:

@@ -10,7 +10,7 @@ from iecl.data.folder import FolderSource
 from iecl.data.labels import class_folders, numbered
 from iecl.data.listing import list_images
 from iecl.data.memory_cache import load_into_memory
-from iecl.evaluation.splits import Budget, fingerprint, hashes_of, held_out, labeled_part, names_of
+from iecl.evaluation.splits import Budget, fingerprint, hashes_of, labeled_part, names_of, split_for_validation
 
 LABELS = torch.tensor([0] * 200 + [1] * 30 + [2] * 3 + [4])
 HASHES = hashes_of(f"class/{number}.png" for number in range(len(LABELS)))
@@ -69,11 +69,11 @@ def test_draws_are_even() -> None:
 def test_a_draw_never_changes() -> None:
     # Written down once: numbers that others have measured with must stay.
     assert labeled_part(LABELS, HASHES, Budget(shots=2), seed=0).tolist() == [9, 194, 218, 224, 231, 232, 233]
-    assert held_out(LABELS[200:], HASHES[200:])[1].tolist() == [6, 10, 24, 31]
+    assert split_for_validation(LABELS[200:], HASHES[200:])[1].tolist() == [6, 10, 24, 31]
 
 
 def test_a_tenth_of_each_class_is_held_out_and_none_of_a_class_of_one() -> None:
-    fit, rest = held_out(LABELS, HASHES)
+    fit, rest = split_for_validation(LABELS, HASHES)
     assert sizes(rest) == [20, 3, 1, 0, 0]
     assert sorted([*fit.tolist(), *rest.tolist()]) == list(range(len(LABELS)))
 

@@ -1,6 +1,5 @@
 """Scaling, mirroring and cutting: boxes and masks stay on what they belong to."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ from torch import Tensor
 
 from iecl.data.voc import open_boxes, open_masks
 from iecl.evaluation.voc.images import CropRules, Cut, boxed, crop, draws, moved_back, resized_mask
-from iecl.evaluation.voc.trainer import SCHEDULES, rate_share, slots_of_step
-from iecl.schedule import Clock
+from iecl.evaluation.voc.loader import Sample, VocLoader
 from made_voc import MadeVoc
 
 RED = torch.tensor([220, 40, 40]) / 255
@@ -106,32 +104,34 @@ def test_a_resized_mask_has_the_numbers_at_the_middles_of_its_pixels() -> None:
     assert resized_mask(mask, (2, 2)).tolist() == [[7, 10], [25, 28]]
 
 
-# --- order and rate
+# --- order
+
+
+def itself(sample: Sample) -> Sample:
+    return sample
 
 
 def test_an_epoch_holds_every_image_and_every_batch_is_full() -> None:
-    steps = [slots_of_step(step, images=5, batch=2, seed=3) for step in range(6)]
-    assert all(len(slots) == 2 for slots in steps)
+    steps = list(VocLoader(load=itself, images=5, batch_size=2, seed=3).batches(0, 6))
+    assert all(len(samples) == 2 for samples in steps)
     for epoch in (0, 1):
-        slots = [slot for step in steps[3 * epoch : 3 * epoch + 3] for slot in step]
-        rows = [slot.row for slot in slots]
+        samples = [sample for step in steps[3 * epoch : 3 * epoch + 3] for sample in step]
+        rows = [sample.row for sample in samples]
         assert sorted(rows[:5]) == [0, 1, 2, 3, 4]
         assert rows[5] == rows[0]  # the last batch is filled up
-        assert [slot.position for slot in slots] == [0, 1, 2, 3, 4, 5]
-        assert {slot.epoch for slot in slots} == {epoch}
-    assert [slot.row for step in steps[:3] for slot in step] != [slot.row for step in steps[3:] for slot in step]
+        assert [sample.position for sample in samples] == [0, 1, 2, 3, 4, 5]
+        assert {sample.epoch for sample in samples} == {epoch}
+    assert [sample.row for step in steps[:3] for sample in step] != [
+        sample.row for step in steps[3:] for sample in step
+    ]
+
+
+def test_threads_give_the_same_batches_in_the_same_order_from_any_step_on() -> None:
+    plain, threaded = (VocLoader(load=itself, images=5, batch_size=2, seed=3, num_workers=n) for n in (0, 3))
+    assert list(threaded.batches(2, 6)) == list(plain.batches(0, 6))[2:]
 
 
 def test_one_image_makes_a_batch_of_several_crops() -> None:
-    assert [slot.row for slot in slots_of_step(0, images=1, batch=3, seed=0)] == [0, 0, 0]
+    assert [sample.row for sample in VocLoader(load=itself, images=1, batch_size=3, seed=0).samples(0)] == [0, 0, 0]
     assert draws(0, 0, 0, 2) != draws(0, 0, 1, 2) != draws(0, 1, 0, 2)
     assert draws(0, 0, 0, 2) == draws(0, 0, 0, 2)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_rates_rise_over_the_warmup_and_never_after_it(schedule: str) -> None:
-    shares = [rate_share(schedule, Clock(0, step, 48, 0, 1), warmup=4) for step in range(48)]
-    assert shares[:4] == [0.25, 0.5, 0.75, 1.0]
-    assert all(after <= before for before, after in pairwise(shares[4:]))
-    ends = {"constant": 1.0, "steps": 0.01, "poly": (1 / 48) ** 0.9, "cosine": 0.0}
-    assert shares[-1] == pytest.approx(ends[schedule], abs=2e-3)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from iecl.errors import TrainingError, UserError
+from iecl.files import lock
 from iecl.runs import claim as claiming
 from iecl.runs.claim import claim
 from iecl.runs.directory import RunDirectory
@@ -203,12 +204,12 @@ def test_a_reader_leaves_an_overwritten_run_alone_while_the_new_one_starts(old_r
 
 
 def test_half_written_files_of_killed_processes_are_removed_at_the_next_start(tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    dead, alive = f".last.ckpt.{ended.pid}.part", f".knn.json.{os.getpid()}.part"
+    dead, alive = f".last.ckpt.{os.getpid()}.part", ".knn.json.1.part"
     run = written(tmp_path / "run", {"settings.toml": "", f"checkpoints/{dead}": "", f"evaluations/{alive}": ""})
-    with claim(run, resume=True):
-        pass
+    with (run / "evaluations" / alive).open("rb") as held:
+        assert lock(held.fileno())
+        with claim(run, resume=True):
+            pass
     assert content(run) == {"settings.toml": "", f"evaluations/{alive}": ""}
 
 

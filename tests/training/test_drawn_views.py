@@ -9,7 +9,8 @@ from PIL import Image
 from iecl.data.factory import open_source
 from iecl.data.loader import Loader
 from iecl.errors import UserError
-from iecl.runs.directory import RunDirectory, write_atomically
+from iecl.files import write_atomically
+from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig, config_from_values
 from iecl.training.drawn_views import look, save_image
 from iecl.views.pipeline import make_views

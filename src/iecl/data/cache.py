@@ -1,12 +1,10 @@
-"""Where made and fetched datasets are kept, and how files get there whole."""
+"""Where made and fetched datasets are kept."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
-from uuid import uuid4
 
 
 def cache_folder() -> Path:
@@ -15,21 +13,6 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "iecl"
-
-
-def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Let `write` fill a file that appears under its name only when it is complete.
-
-    Several processes may do this at once: each fills a file of its own, and the last to finish stays.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with draft.open("xb") as file:
-            write(file)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @contextmanager

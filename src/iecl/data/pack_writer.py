@@ -27,7 +27,7 @@ from iecl.data.settings import DataSettings
 from iecl.data.skipped_files import refuse_too_many
 from iecl.data.source import Numbers, Progress
 from iecl.errors import UserError
-from iecl.runs.directory import sync_folder
+from iecl.files import atomic_file, remove_leftovers
 from iecl.settings import build, merge, parse_assignment
 
 _BATCH = 64
@@ -43,7 +43,7 @@ def pack(
     """Decode every image of a folder to its size and write all of them to one file.
 
     The file takes its name when it is whole and on the disk; what a process that was killed left behind, the next one
-    for the same file uses up.
+    for the same file removes.
 
     Args:
         data: a folder, or a named dataset that is one.
@@ -226,35 +226,11 @@ def _check_space(out: Path, need: int) -> None:
 
 @contextmanager
 def _draft(out: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name when it is complete and on the disk.
-
-    Its name while it is written is always the same, so that the remains of a process that was killed do not pile up; a
-    lock tells them from the work of another process.
-    """
-    beside = out.with_name(f".{out.name}.part")
+    """The file while it is written; hours of work are refused where another process is at the same."""
     try:
-        with beside.open("ab") as lock:
-            _lock(lock, out)
-            try:
-                with beside.open("r+b") as file:
-                    file.truncate(0)
-                    yield file
-                    file.flush()
-                    os.fsync(file.fileno())
-                beside.replace(out)
-            finally:
-                beside.unlink(missing_ok=True)
+        with atomic_file(out) as file:
+            if remove_leftovers(out.parent, out.name) > 1:  # our own part, and another's
+                raise UserError(f"another process is writing {out}", where="--out", do="wait for it")
+            yield file
     except OSError as problem:
         raise UserError(f"cannot write {out}: {problem.strerror}", where="--out") from problem
-    sync_folder(out.parent)
-
-
-def _lock(file: BinaryIO, out: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows: nothing but the user's care keeps two processes apart
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(f"another process is writing {out}", where="--out", do="wait for it") from None

@@ -20,11 +20,12 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from iecl import counter
-from iecl.data.cache import cache_folder, write_whole
+from iecl.data.cache import cache_folder
 from iecl.data.datasets import FACTS, check_split
 from iecl.data.drawing import SIDE, Column, Plane, color, noise, outline, texture, turned, wide
 from iecl.data.settings import DataSettings
 from iecl.data.source import ArraySource, Numbers
+from iecl.files import atomic_file
 
 SHAPES = ("disc", "cross", "triangle", "ring", "square", "star", "dome", "frame", "bar", "moon")
 TEXTURES = ("plain", "striped", "checked", "spotted", "speckled")
@@ -90,7 +91,9 @@ def load(split: str) -> UInt8[Tensor, "n 3 32 32"]:
     parts = torch.split(torch.arange(_length(split)), _CHUNK)
     images = torch.cat([draw(split, positions) for positions in parts])
     try:
-        write_whole(path, lambda file: np.savez(file, version=VERSION, images=images.numpy()))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as file:
+            np.savez(file, version=VERSION, images=images.numpy())
     except OSError as problem:
         logging.getLogger("iecl.data").warning("shapes are drawn again next time: cannot write %s: %s", path, problem)
     return images

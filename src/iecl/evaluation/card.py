@@ -12,7 +12,8 @@ from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import load_model
 from iecl.evaluation.paper_results import printed
 from iecl.evaluation.runner import measure, prepare
-from iecl.runs.directory import RunDirectory, write_atomically, write_json
+from iecl.files import write_atomically
+from iecl.runs.directory import RunDirectory, write_json
 
 ON_VOC = ("detection", "segmentation")
 """Evaluations that read boxes and masks, not classes."""

@@ -13,6 +13,7 @@ from iecl.data.voc import Boxes, VocSet, open_boxes
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
+from iecl.evaluation.fit import Fit, param_groups, seeded
 from iecl.evaluation.voc import detector as network
 from iecl.evaluation.voc.average_precision import (
     THRESHOLDS,
@@ -26,17 +27,18 @@ from iecl.evaluation.voc.average_precision import (
 )
 from iecl.evaluation.voc.detector import LEVELS, NECKS, Detector, DetectorShape, make_detector
 from iecl.evaluation.voc.images import Boxed, boxed, draws, load_image, moved_back, scaled, size_for_short
+from iecl.evaluation.voc.loader import Sample, VocLoader
 from iecl.evaluation.voc.memory import check_room
 from iecl.evaluation.voc.resnet import built_in_proof, freeze_norms, pretrained_resnet, training_mode
-from iecl.evaluation.voc.trainer import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
-from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, identity, open_both
+from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, open_both, work_folder
 from iecl.files import LARGEST
+from iecl.schedule import LR_SCHEDULES
 from iecl.settings import as_values, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionSettings:
-    """How the detector is built and trained. The optimizer and its rate are the IE-CL paper's; the rest is ours."""
+    """How the detector is built and trained. The optimizer and its lr are the IE-CL paper's; the rest is ours."""
 
     train: str = setting("train", "list to train on; 2007/trainval+2012/trainval joins lists of two years")
     test: str = setting("val", "list to measure with")
@@ -47,8 +49,12 @@ class DetectionSettings:
     lr: float = setting(1e-4, "learning rate of SGD, as printed; MoCo's recipe has 0.02", above=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-4, "weight decay of kernels; biases and norms have none", low=0)
-    schedule: str = setting("steps", "how the rate falls; steps: to 1/10 at 3/4, 1/100 at 11/12", choices=SCHEDULES)
-    warmup_steps: int = setting(100, "steps over which the rate rises from 0", low=0)
+    schedule: str = setting(
+        "multistep",
+        "how the learning rate falls; multistep: to 1/10 at 3/4, 1/100 at 11/12",
+        choices=tuple(LR_SCHEDULES),
+    )
+    warmup_steps: int = setting(100, "steps over which the learning rate rises from 0", low=0)
     min_sizes: tuple[int, ...] = setting(
         (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), "shorter sides of training images, drawn", low=16
     )
@@ -97,9 +103,7 @@ class Detection(Evaluation):
             if boxes.counts["objects"] - boxes.counts["difficult"] < 1:
                 raise UserError(f"the images of {boxes.name} have no object to find", where="--data")
         detector, proof = self._detector(context, len(train.classes))
-        work = None if context.work is None else context.work / "detection"
-        memory = Memory(work, identity("detection", as_values(s), context, train, proof))
-        curve = self._train(detector, train, memory, context)
+        curve = self._train(detector, train, proof, context)
         found = detect(detector, test, s.test_min_size, s.max_size, context)
         values, by_class = precisions(found, test)
         return Scores(
@@ -125,15 +129,15 @@ class Detection(Evaluation):
         made.network.to(context.device)
         return made, proof
 
-    def _train(self, detector: Detector, train: VocSet, memory: Memory, context: EvaluationContext) -> list[float]:
+    def _train(self, detector: Detector, train: VocSet, proof: str, context: EvaluationContext) -> list[float]:
         s, device = self.settings, context.device
         training_mode(detector.network, detector.pretrained.values(), s.batch_norm)
 
-        def load(slot: Slot) -> Boxed:
-            side, mirror = draws(s.seed, slot.epoch, slot.position, 2)
+        def load(sample: Sample) -> Boxed:
+            side, mirror = draws(s.seed, sample.epoch, sample.position, 2)
             short = s.min_sizes[int(side * len(s.min_sizes))]
             return boxed(
-                train.examples[slot.row],
+                train.examples[sample.row],
                 short,
                 s.max_size,
                 mirrored=s.hflip and mirror < 0.5,
@@ -145,22 +149,22 @@ class Detection(Evaluation):
             losses: dict[str, Tensor] = detector.network([one.image.to(device) for one in batch], targets)
             return torch.stack(list(losses.values())).sum()
 
-        optimizer = SGD(groups_of(detector.network, s.weight_decay), lr=s.lr, momentum=s.momentum)
-        fit = Fit(detector.network, optimizer, self._course, len(train), memory, context.line, device)
-        return fit.run(load, loss_of)
-
-    @property
-    def _course(self) -> Course:
-        s = self.settings
-        return Course(
-            epochs=s.epochs,
-            batch=s.batch_size,
-            rate=s.lr,
-            schedule=s.schedule,
-            warmup=s.warmup_steps,
-            workers=s.num_workers,
-            seed=s.seed,
+        loader = VocLoader(
+            load=load, images=len(train), batch_size=s.batch_size, seed=s.seed, num_workers=s.num_workers
         )
+        fit = Fit(
+            network=detector.network,
+            optimizer=SGD(param_groups(detector.network, s.weight_decay), lr=s.lr, momentum=s.momentum),
+            epochs=s.epochs,
+            steps_per_epoch=loader.steps,
+            schedule=s.schedule,
+            warmup_steps=s.warmup_steps,
+            purpose="voc",
+            seed=s.seed,
+            folder=work_folder("detection", as_values(s), context, train, proof),
+            line=context.line,
+        )
+        return fit.run(lambda step: loader.batches(step, fit.steps), loss_of)
 
     def _protocol(self) -> dict[str, Any]:
         """What moves the numbers of this evaluation besides its settings."""

@@ -1,8 +1,7 @@
 """One feature vector for each image, in a file that numpy or any reader of Parquet opens."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +15,7 @@ from iecl.errors import UserError, lacking
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.features import Features
 from iecl.evaluation.model import load_model
-from iecl.runs.directory import sync_folder
+from iecl.files import atomic_file
 
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -62,8 +61,11 @@ def embed(
             _Part(name, source := context.open(split), context.features(source, name)) for name, split in splits.items()
         ]
     columns = _columns(parts)
-    with _whole_file(out) as file:
-        write(file, columns)
+    try:
+        with atomic_file(out) as file:
+            write(file, columns)
+    except OSError as problem:
+        raise UserError(f"cannot write {out}: {problem.strerror}", where=f"--out {out}") from problem
     rows, width = columns["features"].shape
     return {
         "path": str(out),
@@ -137,20 +139,3 @@ def _parquet() -> tuple[Any, Any]:
     except ImportError as problem:
         raise lacking("a .parquet file", "pyarrow", extra="parquet", where="--out") from problem
     return pyarrow, pyarrow.parquet
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name when it is complete and on the disk."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as problem:
-        raise UserError(f"cannot write {path}: {problem.strerror}", where=f"--out {path}") from problem
-    finally:
-        beside.unlink(missing_ok=True)
-    sync_folder(path.parent)

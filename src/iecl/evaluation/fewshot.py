@@ -26,7 +26,7 @@ class FewShotSettings:
         (0.01, 0.1), "shares of each class whose labels are known", above=0, high=1
     )
     shots: tuple[int, ...] = setting((1, 5, 10), "numbers of images of each class whose labels are known", low=1)
-    trials: int = setting(5, "different draws of those images; mean and deviation are over them", low=1)
+    trials: int = setting(5, "different draws of those images; mean and standard deviation are over them", low=1)
     inverse_penalty: float = setting(
         10.0,
         "inverse of the penalty (C), for features of mean 0 and mean squared length 1; fixed, never chosen",
@@ -61,8 +61,8 @@ class FewShotResult:
     """Classes that were too small for the budget."""
 
     @property
-    def deviation(self) -> float:
-        """Of the accuracy over the tries, as of a sample; 0 of one try."""
+    def std(self) -> float:
+        """Standard deviation of the accuracy over the tries, as of a sample; 0 of one try."""
         return stdev(self.top1) if len(self.top1) > 1 else 0.0
 
 
@@ -102,7 +102,7 @@ def few_shot(
             draws = train.index if hashes is None else hashes
             parts.append(labeled_part(train.labels, draws, budget, settings.seed, attempt))
             head = logistic(seen.rows(parts[-1]), classes, settings.inverse_penalty).head
-            found.append(head.readings(asked)[0].top1)
+            found.append(head.evaluate(asked)[0].top1)
             if progress is not None:
                 done = len(results) * settings.trials + attempt + 1
                 progress(done, len(settings.budgets) * settings.trials)
@@ -134,7 +134,7 @@ class FewShot(Evaluation):
         )
 
     def measure(self, context: EvaluationContext) -> Scores:
-        """Means over the tries; deviations, fingerprints of the draws and their lists are among the details."""
+        """Means over the tries; their spread, fingerprints of the draws and their lists are among the details."""
         train = context.train
         names = names_of(context.train_images, train.index)
         results = few_shot(
@@ -142,7 +142,7 @@ class FewShot(Evaluation):
         )
         lists = {result.budget.name: published(names, result.parts) for result in results}
         details: dict[str, Any] = {
-            "deviation": {f"top1_{result.budget.name}": result.deviation for result in results},
+            "deviation": {f"top1_{result.budget.name}": result.std for result in results},
             "tries": {result.budget.name: list(result.top1) for result in results},
             "images": {result.budget.name: len(result.parts[0]) for result in results},
             "small_classes": {result.budget.name: result.misfits for result in results if result.misfits},

@@ -1,11 +1,9 @@
 """Fine-tuning: the whole network with a fresh linear head learns from labels; the last epoch is reported."""
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 import torch
@@ -16,25 +14,19 @@ from torch.optim import SGD
 
 from iecl import counter
 from iecl.backbones.factory import width_of
-from iecl.data.batch import Batch
 from iecl.data.loader import Loader
 from iecl.data.source import ChosenSource
-from iecl.errors import TrainingError
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import CROPS, refuse_one_class
-from iecl.evaluation.linear_heads import Heads
+from iecl.evaluation.fit import Fit
+from iecl.evaluation.linear_heads import LinearHeads
 from iecl.evaluation.splits import RULE, Budget, fingerprint, hashes_of, labeled_part, names_of, published
 from iecl.files import LARGEST
-from iecl.runs.checkpoint import latest_checkpoint, save_checkpoint
-from iecl.schedule import Clock, warm_cosine
 from iecl.settings import as_values, setting
-from iecl.training.checkpoint_check import check_course
-from iecl.training.optimizers import recall
 from iecl.views.pipeline import make_views
 from iecl.views.policies import ViewSpec
 
-log = logging.getLogger("iecl.evaluation")
 STEPS_PER_EPOCH, LEAST_BATCH = 10, 16
 """Steps that an epoch of few images takes, as long as that leaves so many images to a batch."""
 
@@ -83,8 +75,8 @@ class Network(nn.Module):
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """The labeled images of a fine-tuning, and what identifies them."""
+class LabeledImages:
+    """The images that a network learns from, and what identifies them."""
 
     names: list[str]
     """Of all training images that can be read and have a label."""
@@ -94,7 +86,7 @@ class Lesson:
     classes: int
 
     @classmethod
-    def of(cls, context: EvaluationContext, settings: FineTuneSettings) -> "Lesson":
+    def of(cls, context: EvaluationContext, settings: FineTuneSettings) -> "LabeledImages":
         """The images that `share` and `seed` allow, of those that the pass for features could read."""
         train, source = context.train, context.train_images
         refuse_one_class(train.labels)
@@ -116,92 +108,61 @@ class Lesson:
         return published(self.names, [self.part])[0]
 
 
-class Course:
-    """A network on its way through the epochs."""
+class FineTuning:
+    """A copy of the backbone with a fresh head, and how it is trained."""
 
-    def __init__(self, context: EvaluationContext, settings: FineTuneSettings, lesson: Lesson) -> None:
-        self.context, self.settings, self.lesson = context, settings, lesson
-        self.network = Network(deepcopy(context.model.backbone), lesson.classes).to(memory_format=torch.channels_last)
-        self.network.requires_grad_(True)
-        rows = [
-            {"params": list(part.parameters()), "lr": peak, "peak": peak}
-            for part, peak in ((self.network.backbone, settings.backbone_lr), (self.network.head, settings.lr))
-        ]
-        self.optimizer = SGD(
-            rows, momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True, foreach=True
+    def __init__(self, context: EvaluationContext, settings: FineTuneSettings, images: LabeledImages) -> None:
+        self.context, self.settings, self.loader = context, settings, images.loader
+        self.network = Network(deepcopy(context.model.backbone), images.classes).to(memory_format=torch.channels_last)
+        self.network.requires_grad_(True).train()  # batch norm uses and learns the statistics of its batches
+        parts = (self.network.backbone, settings.backbone_lr), (self.network.head, settings.lr)
+        self.fit = Fit(
+            network=self.network,
+            optimizer=SGD(
+                [{"params": list(part.parameters()), "lr": lr} for part, lr in parts],
+                momentum=settings.momentum,
+                weight_decay=settings.weight_decay,
+                nesterov=True,
+                foreach=True,
+            ),
+            epochs=settings.epochs,
+            steps_per_epoch=self.loader.steps,
+            purpose="finetune",
+            seed=settings.seed,
+            folder=context.place("finetune", as_values(settings), images.chosen, self.loader.source.labels.tolist()),
+            line=context.line,
         )
-        self.epoch = 0
-        labels = lesson.loader.source.labels.tolist()
-        self.folder = context.place("finetune", as_values(settings), lesson.chosen, labels)
 
-    def restore(self) -> None:
-        """Go on after the newest checkpoint of this course, if there is one."""
-        check = partial(check_course, network=self.network, optimizer=self.optimizer, last=self.settings.epochs)
-        state = latest_checkpoint(self.folder, check) if self.folder is not None and self.folder.is_dir() else None
-        if state is not None:
-            self.network.load_state_dict(state["network"])
-            recall(self.optimizer, state["optimizer"])
-            self.epoch = state["step"]
-            log.info("fine-tuning goes on after epoch %d of %d", self.epoch, self.settings.epochs)
+    def run(self) -> None:
+        """Train to the end."""
+        with closing(self.loader):
+            self.fit.run(self.batches, self.loss_of)
 
-    def save(self) -> None:
-        """Write what the next epoch needs."""
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            state = {"step": self.epoch, "network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
-            save_checkpoint(self.folder, state)
-
-    def run(self, until: int | None = None) -> None:
-        """Go on to the end of epoch `until`, by default the last one."""
-        self.restore()
-        progress = self.context.line.count("fine-tuning: epoch")
-        while self.epoch < (self.settings.epochs if until is None else until):
-            self._pass()
-            self.epoch += 1
-            self.save()
-            progress(self.epoch, self.settings.epochs)
-        self.lesson.loader.close()
-
-    def _pass(self) -> None:
-        """One epoch; batch norm uses and learns the statistics of its batches."""
-        self.network.train()
-        with closing(self.lesson.loader.epoch(self.epoch)) as batches:
-            for number, (x, labels) in enumerate(self._crops(batches)):
-                self._set_rates(number)
-                loss = cross_entropy(self.network(x), labels)
-                if not loss.isfinite():
-                    raise TrainingError(
-                        f"fine-tuning diverged in epoch {self.epoch + 1}",
-                        where="finetune.rate, finetune.backbone_rate",
-                        do="lower them",
-                    )
-                self.optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                self.optimizer.step()
-
-    def _crops(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
-        """A random crop of each image, mirrored or not, and its label."""
+    def batches(self, first: int) -> Generator[tuple[Tensor, Tensor], None, None]:
+        """From a step on, a random crop of each image of a batch, mirrored or not, and its label."""
         model, seed = self.context.model, counter.key(self.settings.seed, "finetune/crops")
-        for batch in batches:
-            moved = batch.to(self.context.device)
-            views = make_views(
-                moved,
-                CROPS,
-                ViewSpec(global_crops=1),
-                size=model.image_size,
-                mean=model.mean,
-                std=model.std,
-                seed=seed,
-                epoch=self.epoch,
-                layout=torch.channels_last,
-            )
-            yield views.global_crops[0], moved.labels
+        begun, done = divmod(first, self.loader.steps)
+        for epoch in range(begun, self.settings.epochs):
+            with closing(self.loader.epoch(epoch, done if epoch == begun else 0)) as batches:
+                for batch in batches:
+                    moved = batch.to(self.context.device)
+                    views = make_views(
+                        moved,
+                        CROPS,
+                        ViewSpec(global_crops=1),
+                        size=model.image_size,
+                        mean=model.mean,
+                        std=model.std,
+                        seed=seed,
+                        epoch=epoch,
+                        layout=torch.channels_last,
+                    )
+                    yield views.global_crops[0], moved.labels
 
-    def _set_rates(self, number: int) -> None:
-        epochs, steps = self.settings.epochs, self.lesson.loader.steps
-        clock = Clock(self.settings.seed, self.epoch * steps + number, epochs * steps, self.epoch, epochs)
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["peak"] * warm_cosine(clock, warmup=0)
+    def loss_of(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """The mean cross-entropy of a batch."""
+        x, labels = batch
+        return cross_entropy(self.network(x), labels)
 
 
 @final
@@ -218,25 +179,25 @@ class FineTune(Evaluation):
     def summary(self) -> str:
         """As in `finetune/1 sgd lr=0.05/0.05 wd=0.0001 batch=256 epochs=30 labels=100%`."""
         s = self.settings
-        rates = f"lr={s.lr:g}/{s.backbone_lr:g} wd={s.weight_decay:g}"
-        return f"finetune/1 sgd {rates} batch={s.batch_size} epochs={s.epochs} labels={100 * s.label_fraction:g}%"
+        lrs = f"lr={s.lr:g}/{s.backbone_lr:g} wd={s.weight_decay:g}"
+        return f"finetune/1 sgd {lrs} batch={s.batch_size} epochs={s.epochs} labels={100 * s.label_fraction:g}%"
 
     def measure(self, context: EvaluationContext) -> Scores:
         """Train a copy, test it once."""
-        lesson = Lesson.of(context, self.settings)
-        course = Course(context, self.settings, lesson)
-        course.run()
-        network = course.network
+        images = LabeledImages.of(context, self.settings)
+        tuning = FineTuning(context, self.settings, images)
+        tuning.run()
+        network = tuning.network
         test = context.features(context.test_images, "test", network.backbone).labeled("test")
-        head = Heads(network.head.weight.detach()[None], network.head.bias.detach()[None])
-        (reading,) = head.readings(test)
-        counts = {"n_train": len(lesson.part), "n_test": len(test), "classes": len(context.train_images.classes)}
+        head = LinearHeads(network.head.weight.detach()[None], network.head.bias.detach()[None])
+        (metrics,) = head.evaluate(test)
+        counts = {"n_train": len(images.part), "n_test": len(test), "classes": len(context.train_images.classes)}
         protocol = context.protocol | {"batch_norm": "trained, then running statistics", "features": "fine-tuned"}
-        details: dict[str, Any] = {"batch_used": lesson.loader.batch}
+        details: dict[str, Any] = {"batch_used": images.loader.batch}
         lists: dict[str, Any] = {}
         if self.settings.label_fraction < 1:
             name = Budget(share=self.settings.label_fraction).name
-            details |= {"splits": {name: [fingerprint(lesson.chosen)]}, "split_rule": RULE}
-            lists = {name: [lesson.chosen]}
-        values = accuracies(reading.top1, reading.top5, counts["classes"])
-        return Scores(values, counts, protocol, context.seen, details, reading.right, lists)
+            details |= {"splits": {name: [fingerprint(images.chosen)]}, "split_rule": RULE}
+            lists = {name: [images.chosen]}
+        values = accuracies(metrics.top1, metrics.top5, counts["classes"])
+        return Scores(values, counts, protocol, context.seen, details, metrics.right, lists)

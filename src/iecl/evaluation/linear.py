@@ -15,64 +15,20 @@ from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores, accuracies
 from iecl.evaluation.features import Features, refuse_one_class
-from iecl.evaluation.linear_heads import FeaturesOfEpoch, Heads, Pace, Progress, train_heads
+from iecl.evaluation.linear_heads import (
+    FeaturesOfEpoch,
+    Hyperparameters,
+    LinearHeads,
+    LinearSettings,
+    Progress,
+    train_heads,
+)
 from iecl.evaluation.logistic import Optimum, optimum
-from iecl.evaluation.splits import hashes_of, held_out, names_of
-from iecl.files import LARGEST
-from iecl.settings import as_values, setting
+from iecl.evaluation.splits import hashes_of, names_of, split_for_validation
+from iecl.settings import as_values
 
 STEPS_PER_EPOCH = 20
 """Least number of steps in an epoch of a sweep: with fewer, SGD on few images stops far from the optimum."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinearSettings:
-    """How the classifier is trained; the defaults are those of the IE-CL paper, on features computed once."""
-
-    mode: str = setting(
-        "cached",
-        "cached: features of the plain view, computed once; literal: of new crops and mirror images in each epoch, as "
-        "slow as so many passes; sweep: cached, and rate and decay are chosen on a tenth of the training images",
-        choices=("cached", "literal", "sweep"),
-    )
-    crops: int = setting(
-        0, "cached: the first so many crops of `literal`, kept and taken in turn in the place of the plain view", low=0
-    )
-    epochs: int = setting(200, "passes over the training features", low=1)
-    batch_size: int = setting(512, "features in a step", low=1)
-    lr: float = setting(0.03, "learning rate of the first step; falls to 0 along half a cosine", above=0)
-    lrs: tuple[float, ...] = setting(
-        (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), "what a sweep chooses its rate from", above=0
-    )
-    momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
-    weight_decay: float = setting(1e-5, "weight decay", low=0)
-    weight_decays: tuple[float, ...] = setting(
-        (1e-5, 1e-4, 1e-3, 1e-2), "what a sweep chooses its weight decay from", low=0
-    )
-    normalize: str = setting(
-        "auto",
-        "standardize: each feature minus its mean, over its deviation in the training set; auto: in a sweep",
-        choices=("auto", "none", "standardize"),
-    )
-    reference: bool = setting(False, "also find the optimum by L-BFGS, with a penalty chosen on the held-out tenth")
-    seed: int = setting(0, "decides the order of the features and the crops", low=0, high=LARGEST)
-
-    def __post_init__(self) -> None:
-        for name in ("lrs", "weight_decays"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is empty: a sweep needs one at least")
-        if self.crops and self.mode != "cached":
-            raise ValueError(f"crops is {self.crops}, it belongs to mode=cached")
-
-    @property
-    def pace(self) -> Pace:
-        """Rate and decay as they are given."""
-        return Pace(self.lr, self.weight_decay)
-
-    @property
-    def is_standardized(self) -> bool:
-        """Whether features are brought to mean 0 and deviation 1."""
-        return self.normalize == "standardize" or (self.normalize == "auto" and self.mode == "sweep")
 
 
 @dataclass(frozen=True)
@@ -84,14 +40,14 @@ class LinearResult:
     n: int
     train_top1: float
     """On the features of the last epoch."""
-    pace: Pace
-    """The rate and decay that were chosen, or given."""
+    hyperparameters: Hyperparameters
+    """Those that were chosen, or given."""
     batch: int
     """Features in a step."""
     held_out: dict[str, float]
-    """Of a sweep: accuracy on the held-out tenth by rate and decay."""
+    """Of a sweep: accuracy on the held-out tenth by learning rate and weight decay."""
     top1_of_given_rate: float
-    """What `rate` and `weight_decay` give under the same conditions; they took no part in the choice by themselves."""
+    """What `lr` and `weight_decay` give under the same conditions; they took no part in the choice by themselves."""
     optimum: Optimum | None
     right: Bool[Tensor, " n"] = field(compare=False)
     """Which test images it puts into their class."""
@@ -133,45 +89,45 @@ def linear(
     classes = int(max(train.labels.max(), test.labels.max())) + 1
     parts = _parts(train, hashes) if settings.mode == "sweep" or settings.reference else None
     probe = _Probe(train, classes, _steadied(settings, len(train)), device)
-    paces, held = [settings.pace], dict[str, float]()
+    tried, held = [settings.hyperparameters], dict[str, float]()
     if settings.mode == "sweep":
         assert parts is not None
         chosen, held = probe.choose(parts, progress)
-        paces = [chosen, settings.pace]
+        tried = [chosen, settings.hyperparameters]
     own = _then(of_epoch, lambda some: some.labeled("train"))
-    seen, heads = probe.fit(own, paces, progress, is_second=bool(held), folder=folder)
-    readings = heads.readings(test)
+    seen, heads = probe.fit(own, tried, progress, is_second=bool(held), folder=folder)
+    metrics = heads.evaluate(test)
     best = optimum(train, test, parts, classes) if settings.reference and parts is not None else None
     return LinearResult(
-        top1=readings[0].top1,
-        top5=readings[0].top5,
+        top1=metrics[0].top1,
+        top5=metrics[0].top5,
         n=len(test),
-        train_top1=heads.readings(seen)[0].top1,
-        pace=paces[0],
+        train_top1=heads.evaluate(seen)[0].top1,
+        hyperparameters=tried[0],
         batch=probe.settings.batch_size,
         held_out=held,
-        top1_of_given_rate=readings[-1].top1,
+        top1_of_given_rate=metrics[-1].top1,
         optimum=best,
-        right=readings[0].right,
+        right=metrics[0].right,
     )
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Mean and deviation of each feature: batch norm without parameters of its own, over the whole training set."""
+    """Mean and standard deviation of each feature: batch norm without parameters, over the whole training set."""
 
     mean: Float[Tensor, " width"]
-    deviation: Float[Tensor, " width"]
+    std: Float[Tensor, " width"]
 
     @classmethod
     def of(cls, values: Float[Tensor, "n width"]) -> "Scale":
         """Those of some rows; a feature that never changes keeps its size."""
-        deviation = values.std(dim=0, correction=0)
-        return cls(values.mean(dim=0), torch.where(deviation > 1e-6, deviation, 1.0))
+        std = values.std(dim=0, correction=0)
+        return cls(values.mean(dim=0), torch.where(std > 1e-6, std, 1.0))
 
     def apply(self, features: Features) -> Features:
         """The same rows, scaled."""
-        return replace(features, values=(features.values - self.mean) / self.deviation)
+        return replace(features, values=(features.values - self.mean) / self.std)
 
 
 def _then(of_epoch: FeaturesOfEpoch | None, change: Callable[[Features], Features]) -> FeaturesOfEpoch | None:
@@ -187,7 +143,7 @@ def _steadied(settings: LinearSettings, rows: int) -> LinearSettings:
 
 def _parts(train: Features, hashes: Int64[Tensor, " n"] | None) -> tuple[Tensor, Tensor]:
     """Rows to fit on and rows to choose by."""
-    parts = held_out(train.labels, train.index if hashes is None else hashes)
+    parts = split_for_validation(train.labels, train.index if hashes is None else hashes)
     if not len(parts[1]):
         raise UserError(
             "no class has two train images: nothing can be held out to choose by",
@@ -206,35 +162,36 @@ class _Probe:
     settings: LinearSettings
     device: torch.device | str
 
-    def choose(self, parts: tuple[Tensor, Tensor], progress: Progress | None) -> tuple[Pace, dict[str, float]]:
-        """The pace with the least loss on held-out rows, and the accuracy of each there; all are trained at once."""
-        paces = [Pace(rate, decay) for rate in self.settings.lrs for decay in self.settings.weight_decays]
+    def choose(
+        self, parts: tuple[Tensor, Tensor], progress: Progress | None
+    ) -> tuple[Hyperparameters, dict[str, float]]:
+        """Those with the least loss on held-out rows, and the accuracy of each there; all are trained at once."""
+        grid = [Hyperparameters(lr, decay) for lr in self.settings.lrs for decay in self.settings.weight_decays]
         part, rest = (self.train.rows(rows) for rows in parts)
-        heads = self._empty(len(paces))
-        train_heads(heads, lambda _: part, paces, self.settings, _half(progress, self.settings.epochs, first=True))
-        readings = heads.readings(rest)
-        best = max(range(len(paces)), key=lambda number: readings[number].merit)
-        named = {f"{pace.rate:g}, {pace.decay:g}": reading.top1 for pace, reading in zip(paces, readings, strict=True)}
-        return paces[best], named
+        heads = self._empty(len(grid))
+        train_heads(heads, lambda _: part, grid, self.settings, _half(progress, self.settings.epochs, first=True))
+        found = list(zip(grid, heads.evaluate(rest), strict=True))
+        best = min(found, key=lambda pair: pair[1].loss)[0]
+        return best, {f"{one.lr:g}, {one.weight_decay:g}": metrics.top1 for one, metrics in found}
 
     def fit(
         self,
         of_epoch: FeaturesOfEpoch | None,
-        paces: list[Pace],
+        hyperparameters: list[Hyperparameters],
         progress: Progress | None,
         *,
         is_second: bool,
         folder: Path | None,
-    ) -> tuple[Features, Heads]:
-        """Heads trained on all rows at these paces, and the features of the last epoch."""
-        heads = self._empty(len(paces))
+    ) -> tuple[Features, LinearHeads]:
+        """Heads trained on all rows with these hyperparameters, and the features of the last epoch."""
+        heads = self._empty(len(hyperparameters))
         told = _half(progress, self.settings.epochs, first=False) if is_second else progress
         if of_epoch is None:
-            return train_heads(heads, lambda _: self.train, paces, self.settings, told), heads
-        return train_heads(heads, of_epoch, paces, self.settings, told, folder), heads
+            return train_heads(heads, lambda _: self.train, hyperparameters, self.settings, told), heads
+        return train_heads(heads, of_epoch, hyperparameters, self.settings, told, folder), heads
 
-    def _empty(self, heads: int) -> Heads:
-        return Heads.empty(heads, self.classes, self.train.values.shape[1], self.device)
+    def _empty(self, heads: int) -> LinearHeads:
+        return LinearHeads.empty(heads, self.classes, self.train.values.shape[1], self.device)
 
 
 def _half(progress: Progress | None, epochs: int, *, first: bool) -> Progress | None:
@@ -258,9 +215,9 @@ class Linear(Evaluation):
     def summary(self) -> str:
         """As in `linear/1 sgd lr=0.03 wd=1e-05 batch=512 epochs=200 cached crops=4`."""
         s = self.settings
-        rate, decay = ("swept", "swept") if s.mode == "sweep" else (f"{s.lr:g}", f"{s.weight_decay:g}")
+        lr, decay = ("swept", "swept") if s.mode == "sweep" else (f"{s.lr:g}", f"{s.weight_decay:g}")
         seen = s.mode + (f" crops={s.crops}" if s.crops else "") + (" standardized" if s.is_standardized else "")
-        return f"linear/1 sgd lr={rate} wd={decay} batch={s.batch_size} epochs={s.epochs} {seen}"
+        return f"linear/1 sgd lr={lr} wd={decay} batch={s.batch_size} epochs={s.epochs} {seen}"
 
     def measure(self, context: EvaluationContext) -> Scores:
         """Train on the training images, test on the test images."""
@@ -295,8 +252,8 @@ def _details(result: LinearResult, settings: LinearSettings) -> dict[str, Any]:
     made: dict[str, Any] = {"train_top1": result.train_top1}
     if settings.mode == "sweep":
         made["sweep"] = {
-            "lr": result.pace.rate,
-            "weight_decay": result.pace.decay,
+            "lr": result.hyperparameters.lr,
+            "weight_decay": result.hyperparameters.weight_decay,
             "held_out_top1": result.held_out,
             "batch": result.batch,
             "top1_of_given_rate": result.top1_of_given_rate,
@@ -304,8 +261,8 @@ def _details(result: LinearResult, settings: LinearSettings) -> dict[str, Any]:
     if result.optimum is not None:
         found = result.optimum
         made["optimum"] = {
-            "top1": found.reading.top1,
-            "top5": found.reading.top5,
+            "top1": found.metrics.top1,
+            "top5": found.metrics.top5,
             "C": found.strength,
             "held_out_top1": found.held_out,
             "is_converged": found.is_converged,

@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from iecl.evaluation.features import Features
-from iecl.evaluation.linear_heads import Heads, Reading
+from iecl.evaluation.linear_heads import ClassificationMetrics, LinearHeads
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Values of scikit-learn's C, the inverse of the penalty on squared weights."""
@@ -20,7 +20,7 @@ _ITERATIONS, _TOLERANCE = 1000, 1e-5
 class Optimum:
     """The best of several penalties, chosen without a look at the test images."""
 
-    reading: Reading
+    metrics: ClassificationMetrics
     """On the test images."""
     strength: float
     """The C that was chosen."""
@@ -39,18 +39,18 @@ def optimum(
 ) -> Optimum:
     """Fit on a part, choose the penalty by the loss of the held-out rows, fit on all rows with that one, test once."""
     part, rest = (train.rows(rows) for rows in parts)
-    held = [logistic(part, classes, strength).head.readings(rest)[0] for strength in strengths]
-    best = max(range(len(strengths)), key=lambda number: held[number].merit)
+    held = [logistic(part, classes, strength).head.evaluate(rest)[0] for strength in strengths]
+    best = min(range(len(strengths)), key=lambda number: held[number].loss)
     final = logistic(train, classes, strengths[best])
-    by_strength = {f"{strength:g}": reading.top1 for strength, reading in zip(strengths, held, strict=True)}
-    return Optimum(final.head.readings(test)[0], strengths[best], by_strength, final.is_converged)
+    by_strength = {f"{strength:g}": metrics.top1 for strength, metrics in zip(strengths, held, strict=True)}
+    return Optimum(final.head.evaluate(test)[0], strengths[best], by_strength, final.is_converged)
 
 
 @dataclass(frozen=True)
 class Fitted:
     """A classifier that scikit-learn found."""
 
-    head: Heads
+    head: LinearHeads
     """One head, with minus infinity as the bias of classes that it never saw."""
     is_converged: bool
 
@@ -67,7 +67,7 @@ def logistic(train: Features, classes: int, strength: float) -> Fitted:
     weight, bias = torch.from_numpy(model.coef_), torch.from_numpy(model.intercept_)
     if len(model.classes_) == 2:  # one row of weights, for the second class against the first
         weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
-    whole = Heads(torch.zeros(1, classes, train.values.shape[1]), torch.full((1, classes), -torch.inf))
+    whole = LinearHeads(torch.zeros(1, classes, train.values.shape[1]), torch.full((1, classes), -torch.inf))
     seen = torch.from_numpy(model.classes_)
     whole.weight[0, seen], whole.bias[0, seen] = weight.float(), bias.float()
     return Fitted(whole, bool((model.n_iter_ < _ITERATIONS).all()))

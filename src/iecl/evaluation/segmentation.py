@@ -14,20 +14,22 @@ from iecl.data.voc import IGNORED, VocSet, open_masks
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
+from iecl.evaluation.fit import Fit, param_groups, seeded
 from iecl.evaluation.voc.images import CropRules, Cut, crop, draws, load_image, normalized, scaled, size_for_long
 from iecl.evaluation.voc.iou import confusion, union_of
+from iecl.evaluation.voc.loader import Sample, VocLoader
 from iecl.evaluation.voc.memory import check_room
 from iecl.evaluation.voc.resnet import built_in_proof, freeze_norms, pretrained_resnet, training_mode
 from iecl.evaluation.voc.segmenter import STRIDES, Segmenter
-from iecl.evaluation.voc.trainer import SCHEDULES, Course, Fit, Memory, Slot, groups_of, seeded
-from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, identity, open_both
+from iecl.evaluation.voc.transfer import BATCH_NORMS, common_protocol, counts, open_both, work_folder
 from iecl.files import LARGEST
+from iecl.schedule import LR_SCHEDULES
 from iecl.settings import as_values, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationSettings:
-    """How the segmenter is trained. Adam, its rate, crops and contrast are the IE-CL paper's; the rest is ours."""
+    """How the segmenter is trained. Adam, its lr, crops and contrast are the IE-CL paper's; the rest is ours."""
 
     train: str = setting("train", "list to train on; 2007/train+2012/train joins lists of two years")
     test: str = setting("val", "list to measure with")
@@ -37,8 +39,10 @@ class SegmentationSettings:
     batch_size: int = setting(16, "crops in a step", low=2)
     lr: float = setting(3e-4, "learning rate of Adam, as printed", above=0)
     weight_decay: float = setting(0.0, "weight decay of kernels; biases and norms have none", low=0)
-    schedule: str = setting("poly", "how the rate falls; poly: (1 - step/steps)^0.9", choices=SCHEDULES)
-    warmup_steps: int = setting(0, "steps over which the rate rises from 0", low=0)
+    schedule: str = setting(
+        "poly", "how the learning rate falls; poly: (1 - step/steps)^0.9", choices=tuple(LR_SCHEDULES)
+    )
+    warmup_steps: int = setting(0, "steps over which the learning rate rises from 0", low=0)
     crop: int = setting(513, "side of a training crop", low=16)
     long_side: int = setting(0, "images are first scaled to this longer side; 0: as they are", low=0)
     scale: tuple[float, ...] = setting((1.0, 1.0), "training images are scaled by a factor from here to here", above=0)
@@ -78,9 +82,7 @@ class Segmentation(Evaluation):
             if masks.counts["pixels"] == masks.counts["ignored"]:
                 raise UserError(f"every pixel of {masks.name} is ignored", where="--data", do=f"{IGNORED} is no class")
         segmenter, proof = self._segmenter(context, len(train.classes) + 1)
-        work = None if context.work is None else context.work / "segmentation"
-        memory = Memory(work, identity("segmentation", as_values(s), context, train, proof))
-        curve = self._train(segmenter, train, memory, context)
+        curve = self._train(segmenter, train, proof, context)
         result = union_of(segment(segmenter, test, s.long_side, context))
         names = ("background", *test.classes)
         return Scores(
@@ -108,35 +110,35 @@ class Segmentation(Evaluation):
         check_room(made, lambda network, images: network(images, side), s.batch_size, side, context.device, model.name)
         return made.to(context.device), proof
 
-    def _train(self, segmenter: Segmenter, train: VocSet, memory: Memory, context: EvaluationContext) -> list[float]:
+    def _train(self, segmenter: Segmenter, train: VocSet, proof: str, context: EvaluationContext) -> list[float]:
         s, model, device = self.settings, context.model, context.device
         rules = CropRules(s.crop, s.long_side, (s.scale[0], s.scale[1]), s.contrast, s.hflip)
         training_mode(segmenter, segmenter.pretrained.values(), s.batch_norm)
 
-        def load(slot: Slot) -> tuple[Tensor, Tensor]:
-            cut = Cut(*draws(s.seed, slot.epoch, slot.position, 5))
-            return crop(train.examples[slot.row], cut, rules, model.mean, model.std)
+        def load(sample: Sample) -> tuple[Tensor, Tensor]:
+            cut = Cut(*draws(s.seed, sample.epoch, sample.position, 5))
+            return crop(train.examples[sample.row], cut, rules, model.mean, model.std)
 
         def loss_of(batch: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
             images, masks = (torch.stack(list(part)).to(device) for part in zip(*batch, strict=True))
             return pixel_loss(segmenter(images, (s.crop, s.crop)), masks.long())
 
-        optimizer = Adam(groups_of(segmenter, s.weight_decay), lr=s.lr)
-        fit = Fit(segmenter, optimizer, self._course, len(train), memory, context.line, device)
-        return fit.run(load, loss_of)
-
-    @property
-    def _course(self) -> Course:
-        s = self.settings
-        return Course(
-            epochs=s.epochs,
-            batch=s.batch_size,
-            rate=s.lr,
-            schedule=s.schedule,
-            warmup=s.warmup_steps,
-            workers=s.num_workers,
-            seed=s.seed,
+        loader = VocLoader(
+            load=load, images=len(train), batch_size=s.batch_size, seed=s.seed, num_workers=s.num_workers
         )
+        fit = Fit(
+            network=segmenter,
+            optimizer=Adam(param_groups(segmenter, s.weight_decay), lr=s.lr),
+            epochs=s.epochs,
+            steps_per_epoch=loader.steps,
+            schedule=s.schedule,
+            warmup_steps=s.warmup_steps,
+            purpose="voc",
+            seed=s.seed,
+            folder=work_folder("segmentation", as_values(s), context, train, proof),
+            line=context.line,
+        )
+        return fit.run(lambda step: loader.batches(step, fit.steps), loss_of)
 
     def _protocol(self, segmenter: Segmenter) -> dict[str, Any]:
         """What moves the numbers of this evaluation besides its settings."""

@@ -19,7 +19,7 @@ RULE = (
     "of each class the images with the lowest draws; a draw is counter.bits(key(seed, 'labels', try), hash), a hash "
     "is counter.key(0, 'image NAME'), a name is the path below the data's folder or the number in a named set"
 )
-HELD_OUT = 0.1
+VALIDATION_SHARE = 0.1
 """Share of the training images that a hyper-parameter is chosen on."""
 
 
@@ -78,10 +78,10 @@ def labeled_part(
     return _lowest(labels, draws, budget.counts(labels.bincount()))
 
 
-def held_out(labels: Int64[Tensor, " n"], hashes: Int64[Tensor, " n"]) -> tuple[Tensor, Tensor]:
+def split_for_validation(labels: Int64[Tensor, " n"], hashes: Int64[Tensor, " n"]) -> tuple[Tensor, Tensor]:
     """Rows to fit on and rows to choose by: a tenth of each class, one at least of a class of two or more."""
     sizes = labels.bincount()
-    counts = torch.maximum((sizes * HELD_OUT).long(), (sizes - 1).clamp(0, 1))
+    counts = torch.maximum((sizes * VALIDATION_SHARE).long(), (sizes - 1).clamp(0, 1))
     draws = counter.bits(counter.key(0, "probe/held out"), hashes).squeeze(1)
     chosen = _lowest(labels, draws, counts)
     is_kept = torch.ones(len(labels), dtype=torch.bool)

@@ -11,8 +11,8 @@ from iecl.errors import UserError
 from iecl.evaluation.external_weights import backbone_from_file
 from iecl.evaluation.model import LoadedModel, load_model
 from iecl.exporting.graph import write_onnx
+from iecl.files import atomic_path
 from iecl.runs.checkpoint import write_checkpoint
-from iecl.runs.directory import sync_folder
 from iecl.weights.file import fingerprint, load_into, load_weights, plain_tensors, proof, save_weights
 from iecl.weights.formats import EXPORT_FORMATS, check_name, choose_format, content_of
 from iecl.weights.proof import IMAGES, described, proof_features
@@ -61,13 +61,8 @@ def export(
         raise UserError(f"there is no folder {out.parent}", where="--out", do="make it, or name another")
     model = load_model(run, checkpoint, backbone=backbone, layout=layout, allow=allow, image_size=image_size)
     form = choose_format(out, form, model.name)
-    trial = out.with_name(f".{out.stem}.unproven{out.suffix}")
-    try:
+    with atomic_path(out) as trial:
         line = _WRITERS.get(form, _write_table)(model, trial, out, form)
-        trial.replace(out)
-    finally:
-        trial.unlink(missing_ok=True)
-    sync_folder(out.parent)
     state = model.backbone.state_dict()
     return {
         "path": str(out),

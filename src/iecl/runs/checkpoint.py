@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from iecl.errors import UserError
+from iecl.files import write_atomically
 from iecl.names import current_state
-from iecl.runs.directory import write_atomically
 
 log = logging.getLogger("iecl.runs")
 BROKEN = "broken.ckpt"

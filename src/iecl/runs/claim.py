@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from iecl.errors import TrainingError, UserError
+from iecl.files import is_open_at, lock, remove_leftovers
 from iecl.runs.directory import RunDirectory, strict_json
 
 log = logging.getLogger("iecl.runs")
@@ -54,7 +55,8 @@ def claim(path: Path | str, *, resume: bool = False, overwrite: bool = False) ->
     handle = _locked(run)
     try:
         _recover(run)
-        _remove_leftovers(run)
+        for folder in (run.path, run.checkpoints, run.evaluations):
+            remove_leftovers(folder)
         if not resume:
             if overwrite and run.files():
                 _put_aside(run)
@@ -137,15 +139,6 @@ def _recover(run: RunDirectory) -> None:
         shutil.rmtree(run.moving)
 
 
-def _remove_leftovers(run: RunDirectory) -> None:
-    """Files that a killed process was about to write: `.NAME.PROCESS.part`."""
-    for folder in (run.path, run.checkpoints, run.evaluations):
-        for file in folder.glob(".*.part"):
-            number = file.suffixes[-2].removeprefix(".") if len(file.suffixes) > 1 else ""
-            if number.isdecimal() and not _is_alive(int(number)):
-                file.unlink(missing_ok=True)
-
-
 def _locked(run: RunDirectory, patience: float = PATIENCE) -> int:
     """The run's lock file, locked and with our name in it."""
     end = time.monotonic() + patience
@@ -155,7 +148,7 @@ def _locked(run: RunDirectory, patience: float = PATIENCE) -> int:
         except OSError as problem:
             raise UserError(f"cannot write to {run.path}: {problem.strerror}", where="--out") from problem
         try:
-            if _lock(handle, run) and _is_file(handle, run.lock):  # not one that was removed meanwhile
+            if _lock(handle, run) and is_open_at(handle, run.lock):  # not one that was removed meanwhile
                 _sign(handle)
                 return handle
             owner = _owner(run)
@@ -173,23 +166,10 @@ def _locked(run: RunDirectory, patience: float = PATIENCE) -> int:
 def _lock(handle: int, run: RunDirectory) -> bool:
     """Whether the file is ours now."""
     try:
-        import fcntl
-    except ImportError:  # Windows: nothing but the user's care keeps two processes apart
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return lock(handle)
     except OSError as problem:
         log.warning("%s cannot be locked (%s): start no second run there", run.path, problem.strerror)
-    return True
-
-
-def _is_file(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
+        return True
 
 
 def _sign(handle: int) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 
 from iecl.console import json_escaped
 from iecl.errors import UserError
+from iecl.files import write_atomically
 from iecl.names import current_settings
 from iecl.runs.records import read_metrics, read_summary
 from iecl.settings import read_toml
@@ -180,30 +181,3 @@ def _worded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _worded(item) for key, item in value.items()}
     return [_worded(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write beside, flush to the disk, rename: a reader sees the old file or the new one, never a part."""
-    raw = content.encode("utf-8") if isinstance(content, str) else content
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in this folder survive a power cut, where the system can."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # a folder cannot be opened on Windows, where a rename is durable by itself
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -49,14 +49,12 @@ def check_checkpoint(
     refuse(problems)
 
 
-def check_course(
-    state: Mapping[str, Any], network: nn.Module, optimizer: Optimizer, *, last: int, lists: tuple[str, ...] = ()
-) -> None:
-    """The same for a network that an evaluation trains up to step (or epoch) `last`; `lists` hold its losses."""
+def check_fit(state: Mapping[str, Any], network: nn.Module, optimizer: Optimizer, *, steps: int) -> None:
+    """The same for a network that an evaluation trains."""
     problems = list(unfit_tensors(state.get("network"), network.state_dict()))
     problems += unfit_optimizer(state.get("optimizer"), optimizer, network, state["step"])
-    problems += [] if state["step"] <= last else [f"step is {shown(state['step'])} of {last}"]
-    for name in lists:
+    problems += [] if state["step"] <= steps else [f"step is {shown(state['step'])} of {steps}"]
+    for name in ("curve", "partial"):
         losses = state.get(name)
         if not isinstance(losses, list) or not all(type(loss) is float for loss in losses):
             problems.append(f"{name} is {shown(losses)}")
@@ -127,7 +125,7 @@ def unfit_optimizer(saved: Any, optimizer: Optimizer, module: nn.Module, step: i
 
 
 def _unfit_group(theirs: Any, mine: Mapping[str, Any]) -> Iterator[str]:
-    """Weights and settings of one group; the rate is set anew at each step. Other versions of torch know other keys."""
+    """Weights and settings of one group; the lr is set anew at each step. Other versions of torch know other keys."""
     where = f"group {mine.get('name', '')}".strip()
     if not isinstance(theirs, dict) or not _is_same(theirs.get("params"), mine["params"]):
         found = theirs.get("params") if isinstance(theirs, dict) else None

@@ -21,7 +21,7 @@ from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
 from iecl.runs.checkpoint import BROKEN, FORMAT, NAMES, newest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.schedule import Clock, warm_cosine
+from iecl.schedule import Clock, lr_factor
 from iecl.training.checkpoint_check import check_checkpoint
 from iecl.training.config import RunConfig
 from iecl.training.factory import batch_per_process, build_method
@@ -169,7 +169,8 @@ class Loop:
         """One optimizer step over `accumulate` batches, and what follows it."""
         training, clock = self.config.training, self.clock(self.step)
         optimizer = self.config.optimizer
-        share = warm_cosine(clock, optimizer.warmup_steps(self.steps_per_epoch, self.steps), optimizer.min_lr_ratio)
+        warmup = optimizer.warmup_steps(self.steps_per_epoch, self.steps)
+        share = lr_factor(clock, warmup=warmup, floor=optimizer.min_lr_ratio)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group["is_constant"] else share)
         made = None

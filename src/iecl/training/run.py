@@ -18,11 +18,12 @@ from iecl.allocation import give_back_freed_memory
 from iecl.backbones.factory import stem_of, width_of
 from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, visible
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
+from iecl.files import write_atomically
 from iecl.launch import Launch, joined, outside_launch, rank_at_start
 from iecl.meters.verdict import UNTRAINED, verdict
 from iecl.parts.spectral_norm import fold
 from iecl.runs.claim import Claim
-from iecl.runs.directory import RunDirectory, write_atomically, write_json
+from iecl.runs.directory import RunDirectory, write_json
 from iecl.runs.environment import describe_environment
 from iecl.training.config import RunConfig, config_from_values
 from iecl.training.factory import batch_per_process

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from iecl.errors import UserError
-from iecl.runs.directory import write_atomically
+from iecl.files import write_atomically
 from iecl.weights.snippet import loading_snippet
 
 FORMAT = "iecl-backbone-2"

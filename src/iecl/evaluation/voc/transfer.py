@@ -1,7 +1,10 @@
 """What detection and segmentation have in common besides the training: where data come from, what is put on record."""
 
+import json
 import logging
 from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from iecl.data.voc import Progress, VocSet
@@ -74,10 +77,14 @@ def common_protocol(
     }
 
 
-def identity(
+def work_folder(
     evaluation: str, values: dict[str, Any], context: EvaluationContext, train: VocSet, proof: str
-) -> dict[str, Any]:
-    """What must be equal for a training to go on from where another stopped; threads do not matter."""
+) -> Path | None:
+    """Where a training keeps its checkpoints: other settings, weights or data have another place; None: nowhere."""
+    if context.work is None:
+        return None
     kept = {name: value for name, value in values.items() if name not in ("num_workers", "test")}
     scale = {"mean": list(context.model.mean), "std": list(context.model.std)}
-    return {"evaluation": evaluation, "settings": kept, "weights": proof, "data": train.fingerprint, **scale}
+    whole = {"evaluation": evaluation, "settings": kept, "weights": proof, "data": train.fingerprint, **scale}
+    text = json.dumps(whole, sort_keys=True)
+    return context.work / evaluation / blake2b(text.encode(), digest_size=8).hexdigest()
