@@ -18,16 +18,15 @@ from typing import Any
 import torch
 
 from benchmarks.result import RESULTS, write
-from iecl.backbones.factory import make_backbone
 from iecl.console import ProgressLine
-from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
 from iecl.evaluation.context import Bench
 from iecl.evaluation.contract import Evaluation
 from iecl.evaluation.detection import Detection, DetectionSettings
 from iecl.evaluation.model import load_model
 from iecl.evaluation.segmentation import Segmentation, SegmentationSettings
 from iecl.settings import as_values
-from iecl.weights.file import save_weights
+from iecl.weights.external import random_model
+from iecl.weights.model import save_model
 
 FEW = 16
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "voc.svg"
@@ -114,14 +113,8 @@ def with_few(source: Path, folder: Path) -> Path:
 
 def untrained(folder: Path, backbone: str) -> Path:
     """A file of weights that nobody trained."""
-    metadata = {
-        "backbone": backbone,
-        "image_size": "224",
-        "mean": json.dumps(IMAGENET_MEAN),
-        "std": json.dumps(IMAGENET_STD),
-    }
     path = folder / f"{backbone}.safetensors"
-    save_weights(path, make_backbone(backbone).state_dict(), metadata)
+    save_model(path, random_model(backbone, image_size=224))
     return path
 
 

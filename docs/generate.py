@@ -33,7 +33,7 @@ from iecl.methods import HOSTS, METHODS
 from iecl.recipes import list_recipes, read_recipe
 from iecl.training.config import SECTIONS
 from iecl.views.policies import POLICIES, Policy
-from iecl.weights.formats import FORMS
+from iecl.weights.formats import EXPORT_FORMATS
 from iecl.weights.layouts import LAYOUTS
 
 OUT = Path(__file__).parent / "generated"
@@ -133,8 +133,11 @@ def lists_page() -> str:
     ]
     parts.append("## Layouts\n\nHow files from elsewhere name a backbone's tensors; a file must fit exactly one.\n\n")
     parts[-1] += table(["name", "table", "prefix", "known from"], layouts)
-    forms = [[f"`{name}`", ", ".join(f"`{end}`" for end in row.suffixes), row.summary] for name, row in FORMS.items()]
-    parts.append("## Formats\n\nWhat `iecl export` writes.\n\n" + table(["name", "file", "what"], forms))
+    formats = [
+        [f"`{name}`", ", ".join(f"`{end}`" for end in row.suffixes), row.summary]
+        for name, row in EXPORT_FORMATS.items()
+    ]
+    parts.append("## Formats\n\nWhat `iecl export` writes.\n\n" + table(["name", "file", "what"], formats))
     parts.append("## Policies\n\nOne column for each view; a single one holds for every view.\n\n" + policies_table())
     return "\n\n".join(parts)
 

@@ -4,7 +4,6 @@
 takes weights only.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -13,13 +12,12 @@ from typing import Any
 
 from iecl.console import plain_table
 from iecl.errors import UserError
-from iecl.evaluation.model import LoadedModel
 from iecl.runs.checkpoint import NAMES, latest_checkpoint, load_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock, Ramp, warm_cosine
 from iecl.training.checkpoint_check import check_run
 from iecl.training.config import RunConfig, read_config
-from iecl.weights.file import save_weights
+from iecl.weights.model import LoadedModel, save_model
 
 POINTS = 6
 """Moments of the new schedule at which both curves are shown."""
@@ -27,8 +25,7 @@ POINTS = 6
 
 def keep_start(run: RunDirectory, model: LoadedModel, source: str) -> dict[str, Any]:
     """Write the weights that a run begins with into its folder; returns what its history says of them."""
-    metadata = {"backbone": model.name, "mean": json.dumps(model.mean), "std": json.dumps(model.std)}
-    save_weights(run.start, model.backbone.state_dict(), metadata | {"image_size": str(model.image_size)})
+    save_model(run.start, model)
     return {"kind": "from", "parent": str(Path(source).absolute()), "weights": model.proof, "method": model.method}
 
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         args.run,
         args.out,
         checkpoint=args.checkpoint,
-        form=args.format,
+        format=args.format,
         overwrite=args.overwrite,
         **foreign(args),
     )

@@ -18,13 +18,13 @@ from iecl.data.resolve import folder_of, has_test, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.source import Source
 from iecl.errors import UserError
-from iecl.evaluation.external_weights import RANDOM
 from iecl.evaluation.features import Features, extract, extract_crops, no_labels
-from iecl.evaluation.model import LoadedModel
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import read_config
 from iecl.views.pipeline import make_plain
 from iecl.views.policies import SMALL, plain_share
+from iecl.weights.external import RANDOM
+from iecl.weights.model import LoadedModel
 
 STATISTICS_BATCHES, STATISTICS_BATCH = 8, 256
 """How much an untrained backbone's batch norms see before it is measured."""

@@ -16,7 +16,7 @@ from iecl.data.opening import open_source
 from iecl.data.source import Source
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
-from iecl.evaluation.model import LoadedModel, load_model
+from iecl.evaluation.model import load_model
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
 from iecl.objective.wrapper import IECL
@@ -29,6 +29,7 @@ from iecl.training.factory import assemble_method
 from iecl.views.pipeline import make_plain, make_views
 from iecl.views.policies import AugmentationSettings, ViewSpec, plain_share, resolve_views
 from iecl.weights.file import load_into
+from iecl.weights.model import LoadedModel
 
 Block = SAIB | CertifiedSAIB
 LEAST_IMAGES = 8

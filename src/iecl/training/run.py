@@ -1,26 +1,22 @@
 """A run from its configuration to its summary: processes are started here, and end here."""
 
-import json
 import logging
 import time
 import traceback
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import torch
 
-import iecl
 from iecl import parallel
 from iecl.allocation import give_back_freed_memory
-from iecl.backbones.factory import stem_of, width_of
+from iecl.backbones.factory import width_of
 from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, visible
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
 from iecl.launch import Launch, joined, outside_launch, rank_at_start
 from iecl.meters.verdict import UNTRAINED, verdict
-from iecl.parts.spectral_norm import fold
 from iecl.runs.claim import Claim
 from iecl.runs.directory import RunDirectory, write_atomically, write_json
 from iecl.runs.environment import describe_environment
@@ -31,8 +27,8 @@ from iecl.training.loop import Loop
 from iecl.training.machine import lightning_quiet, make_fabric, on_this_machine, peak_memory
 from iecl.training.processes import run_in_processes
 from iecl.training.signals import StopFlag
-from iecl.weights.file import save_weights
-from iecl.weights.proof import described, proof_features
+from iecl.training.trained_backbone import trained_backbone
+from iecl.weights.model import save_model
 
 log = logging.getLogger("iecl.training")
 
@@ -206,24 +202,10 @@ def _write_summary(
 
 def _write_weights(loop: Loop, run: RunDirectory) -> None:
     """The backbone under its plain names, with what is needed to use it."""
-    config = loop.config
-    encoder = deepcopy(loop.method.encoder()).cpu().eval()
-    fold(encoder)
-    metadata = {
-        "backbone": config.backbone.name,
-        "width": str(width_of(encoder)),
-        "image_size": str(config.data.image_size),
-        "mean": json.dumps(config.data.mean),
-        "std": json.dumps(config.data.std),
-        "method": config.method_name,
-        "step": str(loop.step),
-        "epoch": str(config.training.epochs),
-        "iecl": iecl.__version__,
-        "stem": stem_of(encoder),
-        "recipe": config.recipe(),
-    }
-    metadata |= described(proof_features(encoder, config.data.image_size))
-    save_weights(run.weights, encoder.state_dict(), metadata)
+    config, where = loop.config, str(run.weights)
+    state, epochs = loop.method.state_dict(), config.training.epochs
+    model = trained_backbone(config, state, step=loop.step, epoch=epochs, checkpoint="final", where=where)
+    save_model(run.weights, model)
 
 
 class _LogFile(logging.FileHandler):

@@ -12,8 +12,8 @@ from torchvision.models.resnet import Bottleneck, ResNet
 
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.evaluation.model import LoadedModel
 from iecl.weights.file import load_into, proof
+from iecl.weights.model import LoadedModel
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 STEM = ("conv1", "bn1", "relu", "maxpool")

@@ -1,9 +1,7 @@
 """Does a file of weights do what it did when it was written? And is it more than a random network?"""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,9 +9,8 @@ from torch import Tensor, nn
 
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.evaluation.model import LoadedModel, load_model
-from iecl.weights.file import FORMATS, load_weights
-from iecl.weights.proof import Agreement, agreement, described, proof_features
+from iecl.weights.model import LoadedModel
+from iecl.weights.proof import Agreement, FeatureProof, proof_features
 
 RANDOM_SEEDS = (101, 102)
 """Two networks that nobody trained: how far they lie apart is the measure of the distance from them."""
@@ -38,38 +35,31 @@ class Distance:
         return self.spectrum < NEAR_RANDOM if self.moved is None else self.moved < LEAST_MOVED
 
 
-def verify(
-    path: Path | str,
-    *,
-    backbone: str = "",
-    layout: str = "",
-    allow: Sequence[str] = (),
-    against: Path | str | None = None,
+def verify_model(
+    model: LoadedModel, where: str, against: LoadedModel | None = None, against_where: str = ""
 ) -> dict[str, Any]:
-    """Load a file that `iecl export` or a run wrote, compute the features it carries again, and compare.
+    """Compute the features again that a file or run carries, and compare.
 
     Args:
-        path: the file or run directory.
-        backbone: what a file from elsewhere holds; it carries no features, and is only proven to load.
-        layout: how such a file names its tensors, where that is not clear.
-        allow: patterns of its tensors that may be missing, misshapen or unexpected.
-        against: a run or exported file whose features the file must give instead of its own.
+        model: what was loaded; a file from elsewhere carries no features, and is only proven to load.
+        where: the file or run directory, for messages.
+        against: a model whose features it must give instead of its own.
+        against_where: where that one is from.
 
     Raises:
-        UserError: the file is damaged, carries no features, or gives other ones than it should.
+        UserError: it carries no features, or gives other ones than it should.
     """
-    model = load_model(path, backbone=backbone, layout=layout, allow=allow)
-    found = _agreement(path, model, against)
+    found = _agreement(model, where, against)
     if found is not None and not found.holds:
-        whose = f"than {against}" if against is not None else "than it carries"
+        whose = "than it carries" if against is None else f"than {against_where}"
         raise UserError(
-            f"{path} gives other features {whose}: they differ by {found.difference:.2g} of their size",
-            where=str(path),
+            f"{where} gives other features {whose}: they differ by {found.difference:.2g} of their size",
+            where=where,
             do="it does not hold what was exported: export it again",
         )
     distance = distance_from_random(model)
     return {
-        "path": str(path),
+        "path": where,
         "weights": model.proof,
         "backbone": model.name,
         "features": _words(found),
@@ -82,18 +72,16 @@ def verify(
     }
 
 
-def _agreement(path: Path | str, model: LoadedModel, against: Path | str | None) -> Agreement | None:
+def _agreement(model: LoadedModel, where: str, against: LoadedModel | None) -> Agreement | None:
     """How the model's features compare with those it should have; None: it is not said which."""
     if against is not None:
-        other = load_model(against)
-        expected = proof_features(other.backbone, other.image_size)
-        return agreement(described(expected), proof_features(model.backbone, other.image_size))
-    if model.metadata.get("format") not in FORMATS:
-        return None
-    _, metadata = load_weights(Path(path) / "weights.safetensors" if Path(path).is_dir() else Path(path))
-    if "proof_features" not in metadata:
-        raise UserError(f"{path} carries no features to compare with", where=str(path), do="export it again")
-    return agreement(metadata, proof_features(model.backbone, model.image_size))
+        expected = FeatureProof.of(proof_features(against.backbone, against.image_size))
+        return expected.compare(proof_features(model.backbone, against.image_size))
+    if model.info.feature_proof is not None:
+        return model.info.feature_proof.compare(proof_features(model.backbone, model.image_size))
+    if model.info.format:
+        raise UserError(f"{where} carries no features to compare with", where=where, do="export it again")
+    return None
 
 
 def _words(found: Agreement | None) -> str:
@@ -103,10 +91,10 @@ def _words(found: Agreement | None) -> str:
 
 
 def _words_of_metadata(model: LoadedModel) -> str:
-    """Whether what stands beside the tensors is as it was written; loading has refused it where it is not."""
-    if "digest" in model.metadata:
-        return f"as written, digest {model.metadata['digest']}"
-    if "fingerprint" in model.metadata:
+    """Whether what a file says of its tensors is as it was written; loading has refused it where it is not."""
+    if model.info.digest:
+        return f"as written, digest {model.info.digest}"
+    if model.info.format:
         return (
             "NOT COVERED: written by an older version, a change of mean or image_size is not noticed; export it again"
         )
