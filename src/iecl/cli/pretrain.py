@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
-from iecl.cli.external_weights import add_exceptions
+from iecl.cli.weights_source import add_exceptions
 from iecl.launch import rank_at_start
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.external_weights import add_foreign, foreign
+from iecl.cli.weights_source import add_external, source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", help="exported .safetensors file, run directory, or with --backbone any file of weights"
     )
-    add_foreign(parser)
+    add_external(parser)
     parser.add_argument("--against", help="run or exported file whose features it must give")
 
 
@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Say what was compared, and warn of a network that nobody trained."""
     from iecl import api
 
-    result = api.verify(args.file, against=args.against, **foreign(args))
+    result = api.verify(args.file, against=args.against, **source(args))
     norms = result["norms_moved"]
     moved = "no norms" if norms is None else f"{100 * norms:.0f} % of its norms' numbers have moved"
     spectrum = f"singular values {result['spectrum_distance']:.1f} times as far as those of another random one"

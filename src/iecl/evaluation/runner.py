@@ -64,8 +64,9 @@ def evaluate(
         UserError: an option, the weights or the data are not usable.
     """
     evaluation = prepare(name, options)
-    foreign: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "layout": layout, "allow": allow}
-    model = load_model(target, checkpoint, **foreign, method=method)
+    model = load_model(
+        target, checkpoint, backbone=backbone, image_size=image_size, layout=layout, allow=allow, method=method
+    )
     with ProgressLine(quiet) as line:
         context = EvaluationContext(model, target, data, line, keep_decoded=evaluation.rereads)
         return measure(name, evaluation, context, seeds=seeds, checkpoint=checkpoint, out=out)
