@@ -1,8 +1,8 @@
-"""Can the detector and the segmenter learn 16 images by heart, and what do they reach on a small VOC in minutes?
+"""Can the detector and the segmenter memorize 16 images, and what do they reach on a small VOC in minutes?
 
     python -m benchmarks.voc VOCDIR overfit      # 16 images, trained on and measured with
     python -m benchmarks.voc VOCDIR small        # the lists train and val, a few epochs
-    python -m benchmarks.voc                     # draw the curves anew
+    python -m benchmarks.voc                     # draw the curves again
 
 Both start from a small ResNet that was never trained: they show that the code learns and measures, nothing about
 pretraining. Images, channels and numbers of regions are small and rates high, so that one core is enough; the printed
@@ -66,7 +66,7 @@ ARMS: dict[str, dict[str, Evaluation]] = {
         "segmentation": Segmentation(
             SegmentationSettings(
                 # A fine map, for thin objects. Crops of the images' height: DeepLab pools over all that it sees, and
-                # whoever learned crops of two thirds by heart does not know the whole image (0.83 in place of 0.89);
+                # a network that memorized crops of two thirds does not know the whole image (0.83 instead of 0.89);
                 # larger ones would learn the padding. The norm behind the pool has eight numbers to go by, not four.
                 **(SMALL_SEGMENTER | {"output_stride": 8, "long_side": 224, "crop": 168}),
                 train="few",
@@ -89,7 +89,7 @@ ARMS: dict[str, dict[str, Evaluation]] = {
     },
 }
 QUESTIONS = {
-    "overfit": "do detector and segmenter learn 16 images of VOC by heart?",
+    "overfit": "can detector and segmenter memorize 16 images of VOC?",
     "small": "what do both evaluations reach on a small VOC in minutes, without pretraining?",
 }
 
@@ -147,7 +147,7 @@ def draw() -> None:
             for name, row in json.loads(file.read_text(encoding="utf-8"))["found"].items():
                 number = "ap50_voc12" if name == "detection" else "miou"
                 axis.plot(row["curve"]["loss"], label=f"{name}: {number} {100 * row[number]:.1f} %")
-        axis.set(title={"overfit": "16 images by heart", "small": "260 images, from scratch"}[arm], xlabel="epoch")
+        axis.set(title={"overfit": "16 images memorized", "small": "260 images, from scratch"}[arm], xlabel="epoch")
         axis.set_yscale("log")
         axis.legend()
     axes[0].set_ylabel("training loss")

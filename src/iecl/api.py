@@ -117,7 +117,7 @@ def pretrain(
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
         settings: further settings by section, as in `{"optimizer": {"grad_clip": 1.0}}`.
         sets: the same as text, as in `["optimizer.grad_clip=1.0"]`.
-        init_from: a run or a file of weights that the backbone begins with; everything else begins afresh.
+        init_from: a run or a file of weights that the backbone starts from; everything else starts new.
         layout: how a file from elsewhere names its tensors, where that is not clear.
         allow: patterns of its tensors that may be missing, misshapen or unexpected.
         resume: go on with the run in `out`; settings given here must equal the run's.
@@ -179,7 +179,7 @@ def plan(
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
         settings: further settings by section.
         sets: the same as text.
-        out: the run directory of a run to come: it keeps the forecast, and the run ends by comparing it with the truth.
+        out: the directory of the future run, which keeps the forecast and ends by comparing it with what happened.
         seconds: how long to try; starting torch and opening images come on top.
         quiet: show no progress.
         **common: as for `pretrain`.
@@ -203,7 +203,7 @@ def plan(
 
 
 def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Run:
-    """Go on with a run for longer than it was planned, under a schedule that is planned anew and shown first.
+    """Continue a run for more epochs than it was planned for, with a new schedule that is shown first.
 
     Args:
         run: the run directory to go on from; it is left as it is.

@@ -1,7 +1,7 @@
 """Files as text, tables and lines, within limits: whatever is wrong with one is a `UserError`.
 
 A run directory may come from anywhere, and a crash may leave anything behind: nothing that a file holds may crash a
-command, and nothing may make it wait for ever.
+command, and nothing may make it wait forever.
 """
 
 import json

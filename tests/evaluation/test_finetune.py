@@ -169,7 +169,7 @@ def test_a_broken_file_is_named_and_does_no_harm(made_run: MadeRun, images: Path
 
 
 def test_rates_that_are_too_high_are_told(made_run: MadeRun) -> None:
-    with pytest.raises(TrainingError, match=r"diverged in epoch \d+ \(finetune.rate, finetune.backbone_rate\); lower"):
+    with pytest.raises(TrainingError, match=r"diverged in epoch \d+ \(finetune.lr, finetune.backbone_lr\); lower"):
         tuned(bench_of(made_run), replace(SHORT, lr=1e20, backbone_lr=1e20))
 
 

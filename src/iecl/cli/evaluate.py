@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--k", type=int, help="knn: neighbors that vote")
     parser.add_argument("--temperature", type=float, help="knn: how fast a vote falls with distance")
     parser.add_argument("--epochs", type=int, help="passes over the training images, where there is training")
-    parser.add_argument("--seed", type=int, help="where something is random")
+    parser.add_argument("--seed", type=int, help="seed of what is random")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any other setting; all: EVALUATION.KEY=VALUE"
     )

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A model, images, and where the report goes."""
     parser.add_argument("model", help="run directory, or a file of weights")
     parser.add_argument("--data", help="folder of images, packed file or dataset; default: that of the run")
-    parser.add_argument("--images", type=int, default=256, help="how many to look at; default: 256")
+    parser.add_argument("--images", type=int, default=256, help="how many images to measure; default: 256")
     add_source(parser)
     parser.add_argument("--out", help="folder for the report; default: RUN/inspection")
 

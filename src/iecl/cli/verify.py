@@ -22,14 +22,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     result = api.verify(args.file, against=args.against, **source(args))
     norms = result["norms_moved"]
-    moved = "no norms" if norms is None else f"{100 * norms:.0f} % of its norms' numbers have moved"
-    spectrum = f"singular values {result['spectrum_distance']:.1f} times as far as those of another random one"
-    verdict = "NOTHING TELLS IT FROM AN UNTRAINED NETWORK" if result["is_random"] else "it was trained"
+    moved = "no norms" if norms is None else f"{100 * norms:.0f} % of the parameters of its norms have moved"
+    spectrum = f"singular values {result['spectrum_distance']:.1f} times as far away as those of another random one"
+    verdict = "IT LOOKS LIKE AN UNTRAINED NETWORK" if result["is_random"] else "it was trained"
     say(
         args,
         f"{result['path']}: {result['weights']}",
         f"features of the built-in images: {result['features']}",
         f"metadata: {result['metadata']}",
-        f"beside a random {result['backbone']}: {moved}, {spectrum}: {verdict}",
+        f"compared with a random {result['backbone']}: {moved}, {spectrum}: {verdict}",
     )
     return result

@@ -76,7 +76,7 @@ def texture(kind: str, a: Plane, b: Plane, grain: Plane) -> Plane:
         kind: name of the texture.
         a: first coordinate in periods of the texture.
         b: second coordinate, at a right angle.
-        grain: noise of deviation 1, which speckles follow.
+        grain: noise of standard deviation 1, which speckles follow.
     """
     wave_a, wave_b = (2 * math.pi * a).cos(), (2 * math.pi * b).cos()
     match kind:

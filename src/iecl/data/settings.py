@@ -26,7 +26,7 @@ class DataSettings:
     mean: tuple[float, ...] = setting(
         (), "mean of each channel on the scale 0 to 1; empty: of the dataset, or ImageNet's"
     )
-    std: tuple[float, ...] = setting((), "deviation of each channel on the scale 0 to 1; empty: as for mean", above=0)
+    std: tuple[float, ...] = setting((), "std of each channel on the scale 0 to 1; empty: as for mean", above=0)
     cache_megabytes: int = setting(
         4096, "decode once and keep in memory up to this size; 0: decode each epoch", low=0, high=LARGEST
     )

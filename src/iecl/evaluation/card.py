@@ -33,7 +33,7 @@ def evaluate_all(
 ) -> dict[str, Any]:
     """Measure a backbone with every protocol that the data allow, and write the card.
 
-    Each result is written as soon as it is there; a long evaluation that was broken off goes on from its last epoch.
+    Each result is written as soon as it is there; a long evaluation that was interrupted goes on from its last epoch.
 
     Args:
         target: as for `evaluate`.
@@ -102,7 +102,7 @@ def _spoken(result: Mapping[str, Any]) -> str:
 
 
 def numbers(results: Iterable[Mapping[str, Any]]) -> str:
-    """Every number of one model, with its deviation, its repetitions and how many images it rests on."""
+    """Every number of one model, with its standard deviation, its repetitions and how many images it rests on."""
     rows = [
         [result["evaluation"], name.replace("_", " "), _share(result, name), *_base(result, name)]
         for result in results

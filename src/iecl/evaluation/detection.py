@@ -47,8 +47,8 @@ class DetectionSettings:
     lr: float = setting(1e-4, "learning rate of SGD, as printed; MoCo's recipe has 0.02", above=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-4, "weight decay of kernels; biases and norms have none", low=0)
-    schedule: str = setting("steps", "how the rate falls; steps: to 1/10 at 3/4, 1/100 at 11/12", choices=SCHEDULES)
-    warmup_steps: int = setting(100, "steps over which the rate rises from 0", low=0)
+    schedule: str = setting("steps", "how lr falls; steps: to 1/10 at 3/4, 1/100 at 11/12", choices=SCHEDULES)
+    warmup_steps: int = setting(100, "steps over which lr rises from 0", low=0)
     min_sizes: tuple[int, ...] = setting(
         (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), "shorter sides of training images, drawn", low=16
     )
@@ -60,7 +60,7 @@ class DetectionSettings:
     channels: int = setting(256, "fpn: channels of the pyramid", low=1)
     hidden_dim: int = setting(1024, "fpn: width of the two linear layers for a region", low=1)
     rois: int = setting(512, "regions of a training image that the second stage learns from", low=1)
-    proposals: int = setting(1000, "regions of a test image that the second stage looks at; twice in training", low=1)
+    proposals: int = setting(1000, "regions of a test image for the second stage; twice as many in training", low=1)
     num_workers: int = setting(2, "threads that read images; changes no number", low=0)
     seed: int = setting(0, "decides new weights, order and draws", low=0, high=LARGEST)
 
@@ -68,7 +68,7 @@ class DetectionSettings:
         if self.neck == "fpn" and len(self.anchors) != LEVELS:
             raise ValueError(f"neck fpn needs {LEVELS} anchors, one for each level, not {len(self.anchors)}")
         if not self.anchors or not self.min_sizes:
-            raise ValueError("anchors and short_sides must name at least one size")
+            raise ValueError("anchors and min_sizes must name at least one size")
 
 
 @final

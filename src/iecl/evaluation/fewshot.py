@@ -26,7 +26,7 @@ class FewShotSettings:
         (0.01, 0.1), "shares of each class whose labels are known", above=0, high=1
     )
     shots: tuple[int, ...] = setting((1, 5, 10), "numbers of images of each class whose labels are known", low=1)
-    trials: int = setting(5, "different draws of those images; mean and deviation are over them", low=1)
+    trials: int = setting(5, "different draws of those images; mean and standard deviation are over them", low=1)
     inverse_penalty: float = setting(
         10.0,
         "inverse of the penalty (C), for features of mean 0 and mean squared length 1; fixed, never chosen",
@@ -36,7 +36,7 @@ class FewShotSettings:
 
     def __post_init__(self) -> None:
         if not self.budgets:
-            raise ValueError("shares and shots are both empty: there is nothing to measure")
+            raise ValueError("label_fractions and shots are both empty: there is nothing to measure")
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -84,7 +84,7 @@ def few_shot(
         test: labeled features of other images.
         settings: which budgets, how many tries.
         hashes: a number for each labeled row of `train` that the draws are made of; None: its index.
-        progress: is told how many classifiers are done, of how many.
+        progress: called with how many classifiers are done, of how many.
 
     Raises:
         UserError: labels are missing, there is only one class, or a feature is not finite.
@@ -134,7 +134,7 @@ class FewShot(Evaluation):
         )
 
     def measure(self, context: EvaluationContext) -> Scores:
-        """Means over the tries; deviations, fingerprints of the draws and their lists are among the details."""
+        """Means over the trials; among the details are standard deviations, and fingerprints and lists of the draws."""
         train = context.train
         names = names_of(context.train_images, train.index)
         results = few_shot(

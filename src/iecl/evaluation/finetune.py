@@ -172,7 +172,7 @@ class Course:
                 if not loss.isfinite():
                     raise TrainingError(
                         f"fine-tuning diverged in epoch {self.epoch + 1}",
-                        where="finetune.rate, finetune.backbone_rate",
+                        where="finetune.lr, finetune.backbone_lr",
                         do="lower them",
                     )
                 self.optimizer.zero_grad(set_to_none=True)

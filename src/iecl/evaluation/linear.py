@@ -32,26 +32,26 @@ class LinearSettings:
     mode: str = setting(
         "cached",
         "cached: features of the plain view, computed once; literal: of new crops and mirror images in each epoch, as "
-        "slow as so many passes; sweep: cached, and rate and decay are chosen on a tenth of the training images",
+        "slow as so many passes; sweep: cached, with learning rate and weight decay chosen on a tenth of the images",
         choices=("cached", "literal", "sweep"),
     )
     crops: int = setting(
-        0, "cached: the first so many crops of `literal`, kept and taken in turn in the place of the plain view", low=0
+        0, "cached: the first so many crops of `literal`, kept and taken in turn instead of the plain view", low=0
     )
     epochs: int = setting(200, "passes over the training features", low=1)
     batch_size: int = setting(512, "features in a step", low=1)
     lr: float = setting(0.03, "learning rate of the first step; falls to 0 along half a cosine", above=0)
     lrs: tuple[float, ...] = setting(
-        (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), "what a sweep chooses its rate from", above=0
+        (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), "learning rates that a sweep chooses from", above=0
     )
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     weight_decay: float = setting(1e-5, "weight decay", low=0)
     weight_decays: tuple[float, ...] = setting(
-        (1e-5, 1e-4, 1e-3, 1e-2), "what a sweep chooses its weight decay from", low=0
+        (1e-5, 1e-4, 1e-3, 1e-2), "weight decays that a sweep chooses from", low=0
     )
     normalize: str = setting(
         "auto",
-        "standardize: each feature minus its mean, over its deviation in the training set; auto: in a sweep",
+        "standardize: each feature to mean 0 and standard deviation 1 over the training set; auto: in a sweep",
         choices=("auto", "none", "standardize"),
     )
     reference: bool = setting(False, "also find the optimum by L-BFGS, with a penalty chosen on the held-out tenth")
@@ -71,7 +71,7 @@ class LinearSettings:
 
     @property
     def is_standardized(self) -> bool:
-        """Whether features are brought to mean 0 and deviation 1."""
+        """Whether features are brought to mean 0 and standard deviation 1."""
         return self.normalize == "standardize" or (self.normalize == "auto" and self.mode == "sweep")
 
 
@@ -117,8 +117,8 @@ def linear(
         of_epoch: gives other features of the training images in each epoch, such as those of random crops.
         hashes: a number for each labeled row of `train` that decides which ones are held out; None: its index.
         device: where to train.
-        progress: is told how many epochs are done, of how many.
-        folder: with `of_epoch`, whose features are dear: where a checkpoint of each epoch is kept, to go on from.
+        progress: called with how many epochs are done, of how many.
+        folder: with `of_epoch`, whose features are expensive: where a checkpoint of each epoch is kept, to go on from.
 
     Raises:
         UserError: labels are missing, there is only one class, a feature is not finite, or nothing can be held out.
@@ -158,7 +158,7 @@ def linear(
 
 @dataclass(frozen=True)
 class Scale:
-    """Mean and deviation of each feature: batch norm without parameters of its own, over the whole training set."""
+    """Mean and standard deviation of each feature over the training set: batch norm without parameters of its own."""
 
     mean: Float[Tensor, " width"]
     deviation: Float[Tensor, " width"]
@@ -246,7 +246,7 @@ def _half(progress: Progress | None, epochs: int, *, first: bool) -> Progress | 
 
 @final
 class Linear(Evaluation):
-    """The linear probe, on features that are computed once or, to the letter, anew from crops in each epoch."""
+    """The linear probe, on features that are computed once or, to the letter, from new crops in each epoch."""
 
     Settings = LinearSettings
 

@@ -42,7 +42,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a backbone; returns the scores together with the whole protocol that they belong to.
 
-    For a run directory the result is also written to a file in its `evaluations/`. A long evaluation that is broken off
+    For a run directory the result is also written to a file in its `evaluations/`. A long evaluation that was stopped
     goes on from its last epoch when the same call is made again.
 
     Args:
@@ -137,7 +137,7 @@ def _repetitions(evaluation: Evaluation, seeds: int) -> list[Evaluation]:
 
 
 def _means(found: Sequence[Scores]) -> dict[str, Any]:
-    """Each number, as the mean over the seeds with their deviation where there are several."""
+    """Each number, as the mean over the seeds with their standard deviation where there are several."""
     by_name = {name: [scores.values[name] for scores in found] for name in found[0].values}
     if len(found) == 1:
         return {name: values[0] for name, values in by_name.items()}

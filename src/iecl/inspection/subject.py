@@ -102,7 +102,7 @@ def _count(images: int, there: int, block: nn.Module | None) -> int:
     if wanted < LEAST_IMAGES or wanted > there:
         few = min(wanted, there)
         raise UserError(
-            f"{few} images are too few to look at: it takes {max(wanted, LEAST_IMAGES)}",
+            f"{few} images are too few: it takes {max(wanted, LEAST_IMAGES)}",
             where="--images" if images < LEAST_IMAGES else "--data",
         )
     return wanted

@@ -19,7 +19,7 @@ STEPS = 8
 """Of Lanczos: with eigenvalues between 1 and 10 the quadrature is off by less than a thousandth of a nat."""
 
 FEW_STEPS = 4
-"""Of Lanczos for the printed block, whose products are dear: 0.001 to 0.007 nats too high, measured."""
+"""Of Lanczos for the printed block, whose products are expensive: 0.001 to 0.007 nats too high, measured."""
 
 
 def check_expansion(block: nn.Module | None, settings: ObjectiveSettings) -> None:
@@ -37,7 +37,7 @@ def expansion(block: CertifiedSAIB, x: Float[Tensor, "n c h w"], stream: counter
     """The gain of the block at these images and this noise, with gradient; new random signs at every step.
 
     One probe for each image: the estimate is unbiased up to the truncation of Lanczos, and steps average its noise.
-    The block's budget counts as fixed: it is spent anew after each optimizer step.
+    The block's budget counts as fixed: it is restored after each optimizer step.
     """
     seed = counter.key(clock.seed, "expansion", clock.step)
     return block.entropy_gain(x, stream, probes=1, steps=STEPS, seed=seed)

@@ -69,7 +69,7 @@ class SAIBSettings:
         needs="saib.form",
     )
     noise_scale: float = setting(
-        1.0, "certified block: deviation of the noise before the activation", low=0, needs="saib.form"
+        1.0, "certified block: standard deviation of the noise before the activation", low=0, needs="saib.form"
     )
     budget: float = setting(
         0.5, "certified block: how large the change is, in units of the normalized image", low=0, needs="saib.form"

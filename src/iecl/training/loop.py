@@ -219,7 +219,7 @@ class Loop:
             )
 
     def _end_epoch(self, epoch: int) -> None:
-        """A look at the fixed sample, the best checkpoint so far, the last one."""
+        """The online evaluation, the best checkpoint so far, the last one."""
         self.skipped.share()
         score = self._score(epoch)
         is_best = score > self.best

@@ -38,7 +38,7 @@ def start(config: RunConfig, claim: Claim, *, quiet: bool = False) -> dict[str, 
     run = claim.run
     config = replace(config, training=on_this_machine(config.training))
     world = config.training.devices * config.training.nodes
-    batch_per_process(config, world)  # told before processes start
+    batch_per_process(config, world)  # refused before processes start
     make_fabric(config.training, run.path)  # what it refuses must not leave half a run behind
     if rank_at_start() == 0 and not run.holds_run:
         header = "Every setting of this run, resolved. Use it again: iecl pretrain --recipe THIS_FOLDER"
@@ -121,7 +121,7 @@ class _Training:
 
     def _as_user_error(self, problem: Exception) -> UserError | None:
         """The error as a user reads it; None: it is ours."""
-        go_on = "mend it and continue with --resume"
+        go_on = "fix it and continue with --resume"
         if isinstance(problem, OSError):
             where = str(problem.filename or self.run.path)
             gone = "" if self.run.path.is_dir() else f", {self.run.path} is gone"
@@ -183,7 +183,7 @@ def _write_summary(
     summary |= {"verdict": judged.word, "reasons": list(judged.reasons), "advice": judged.advice, "last": last}
     write_json(run.summary, summary)
     if summary["finished"]:
-        log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "no reading gives cause for worry")
+        log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "all readings are normal")
         if judged.advice and judged.word != "healthy":
             log.info("try: %s", judged.advice)
         listed = f", listed in {run.skipped}" if summary["skipped"] else ""

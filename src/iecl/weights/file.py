@@ -127,7 +127,7 @@ def digest_of(metadata: Mapping[str, str]) -> str:
 
 
 def _refuse_pickle(path: Path) -> None:
-    """Pickles run code when they are opened: tell by the first bytes and not by the name."""
+    """Pickles run code when they are opened: the first bytes decide, not the name."""
     with path.open("rb") as file:
         first = file.read(9)
     # "PK" opens what torch.save writes and 0x80 a bare pickle. The length of a safetensors header may happen to begin

@@ -22,7 +22,7 @@ LEAST_MOVED = 0.01
 
 @dataclass(frozen=True)
 class Distance:
-    """What tells a network from one that was never trained."""
+    """How a network differs from one that was never trained."""
 
     moved: float | None
     """Share of the norms' scales and shifts that are not where they start, at 1 or 0; None: it has no norms."""
@@ -31,7 +31,7 @@ class Distance:
 
     @property
     def is_random(self) -> bool:
-        """Whether nothing tells the network from one that was never trained."""
+        """Whether the network looks like one that was never trained."""
         return self.spectrum < NEAR_RANDOM if self.moved is None else self.moved < LEAST_MOVED
 
 

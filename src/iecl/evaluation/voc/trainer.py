@@ -202,7 +202,7 @@ class Fit:
         value = loss.item()
         if not torch.isfinite(loss):
             raise TrainingError(
-                f"the loss is {value} at step {self.step}", where=f"epoch {epoch + 1}", do="take a smaller rate"
+                f"the loss is {value} at step {self.step}", where=f"epoch {epoch + 1}", do="use a smaller learning rate"
             )
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
