@@ -55,7 +55,7 @@ class MadeRun:
     def save_weights(self) -> None:
         """What a run writes when it is finished."""
         state = self.method.state_dict()
-        save_model(self.directory.weights, trained_backbone(self.config, state, step=9, checkpoint="final", where=""))
+        save_model(self.directory.weights, trained_backbone(self.config, state, 9, checkpoint="final", where=""))
 
     def save_checkpoint(self, step: int, is_best: bool = False) -> None:
         """What a run writes now and then."""

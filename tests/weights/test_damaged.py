@@ -99,7 +99,7 @@ def test_random_weights_passed_as_trained_are_reported(tmp_path: Path, capsys: p
     shown = capsys.readouterr().out
     assert "0 % of the parameters of its norms have moved" in shown
     assert "IT LOOKS LIKE AN UNTRAINED NETWORK" in shown
-    assert "features of the built-in images: it carries none; compare it with --against RUN" in shown
+    assert "features of the built-in images: none in the file; compare it with --against RUN" in shown
 
 
 def test_random_weights_in_the_place_of_a_runs_are_refused(

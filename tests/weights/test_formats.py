@@ -13,10 +13,9 @@ from iecl.backbones.factory import make_backbone
 from iecl.cli.export import FORMATS
 from iecl.errors import UserError
 from iecl.weights import onnx_graph as graph
-from iecl.weights.external import backbone_from_file
 from iecl.weights.formats import EXPORT_FORMATS, choose_format
 from iecl.weights.layouts import LAYOUTS
-from made_layouts import in_detectron2, named
+from made_layouts import backbone_from_file, in_detectron2, named
 from made_runs import MadeRun
 
 SMALL = "resnet10-w16"

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.weights.external import backbone_from_file
 from iecl.weights.layouts import LAYOUTS, read_layout
-from made_layouts import BESIDE, named
+from made_layouts import BESIDE, backbone_from_file, named
 
 NAME = "resnet10-w16"
 

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.weights_source import add_external, source
+from iecl.cli.weights_source import add_source, source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", help="exported .safetensors file, run directory, or with --backbone any file of weights"
     )
-    add_external(parser)
+    add_source(parser)
     parser.add_argument("--against", help="run or exported file whose features it must give")
 
 

@@ -10,18 +10,13 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     """Which weights of a run, or what a file from elsewhere holds and how large its images are."""
     choices = ("final", "last", "best")
     parser.add_argument("--checkpoint", default="final", choices=choices, help="which weights of a run")
-    parser.add_argument("--image-size", type=int, default=0, help="side of a view, for weights with --backbone")
-    add_external(parser)
-
-
-def add_external(parser: argparse.ArgumentParser) -> None:
-    """What a file from elsewhere holds."""
     parser.add_argument("--backbone", default="", help="backbone of a file from elsewhere, or of random")
+    parser.add_argument("--image-size", type=int, default=0, help="side of a view for such a backbone")
     add_exceptions(parser)
 
 
 def add_exceptions(parser: argparse.ArgumentParser) -> None:
-    """What may be unclear or missing in such a file."""
+    """What may be unclear or missing in a file from elsewhere."""
     parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
     parser.add_argument(
         "--allow",
@@ -34,4 +29,4 @@ def add_exceptions(parser: argparse.ArgumentParser) -> None:
 
 def source(args: argparse.Namespace) -> dict[str, Any]:
     """What was said, as `iecl.evaluation.model.load_model` takes it."""
-    return {name: getattr(args, name) for name in NAMES if hasattr(args, name)}
+    return {name: getattr(args, name) for name in NAMES}

@@ -13,6 +13,8 @@ from iecl.weights.external import RANDOM, external_model, random_model
 from iecl.weights.model import LoadedModel, load_file
 
 CHECKPOINTS = ("final", "last", "best")
+EXTERNAL = ("backbone", "image_size", "layout", "allow", "method")
+"""What must be said of weights that do not say it themselves."""
 
 
 def load_model(
@@ -82,7 +84,6 @@ def _from_run(run: RunDirectory, checkpoint: str) -> LoadedModel:
 
 
 def _from_checkpoint(run: RunDirectory, found: dict[str, Any], checkpoint: str) -> LoadedModel:
-    where, step = str(run.checkpoints), found["step"]
-    return trained_backbone(
-        read_config(run), weights_in(found, where), step=step, checkpoint=f"{checkpoint}, step {step}", where=where
-    )
+    config, where, step = read_config(run), str(run.checkpoints), found["step"]
+    name = f"{checkpoint}, step {step}"
+    return trained_backbone(config, weights_in(found, where), step, checkpoint=name, where=where)

@@ -129,7 +129,7 @@ class Loop:
         config, count = self.config, sum(p.numel() for p in self.method.encoder().parameters())
         start = f", from step {self.step}" if self.step else ""
         return (
-            f"{config.method_name} trains {config.backbone.name} ({count / 1e6:.1f} M weights) on "
+            f"{config.method_name} trains {config.backbone.name} ({count / 1e6:.1f} M parameters) on "
             f"{counted(len(self.source), 'image')} of {config.data.image_size} px: "
             f"{counted(config.training.epochs, 'epoch')} of {counted(self.steps_per_epoch, 'step')}{start}"
         )

@@ -144,7 +144,8 @@ class _Training:
         if not self.fabric.is_global_zero:
             return {}
         seconds, steps = time.monotonic() - began, loop.steps - loop.first
-        _write_weights(loop, self.run)
+        state, epochs, file = loop.method.state_dict(), config.training.epochs, self.run.weights
+        save_model(file, trained_backbone(config, state, loop.step, epochs, checkpoint="final", where=str(file)))
         summary: dict[str, Any] = {
             "finished": True,
             "steps": loop.steps,
@@ -198,14 +199,6 @@ def _write_summary(
         if "forecast" in summary:
             log.info("%s", comparison(summary["forecast"]))
     return summary
-
-
-def _write_weights(loop: Loop, run: RunDirectory) -> None:
-    """The backbone under its plain names, with what is needed to use it."""
-    config, where = loop.config, str(run.weights)
-    state, epochs = loop.method.state_dict(), config.training.epochs
-    model = trained_backbone(config, state, step=loop.step, epoch=epochs, checkpoint="final", where=where)
-    save_model(run.weights, model)
 
 
 class _LogFile(logging.FileHandler):

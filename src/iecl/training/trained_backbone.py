@@ -1,7 +1,6 @@
 """The backbone in the state of a method: what a run writes at its end, and what is read from its checkpoints.
 
-Both take it from the state and not from the method: a checkpoint is read without building the method, which may need
-the data that it was trained on.
+It is taken from the state and not from the method, which cannot always be built without the data.
 """
 
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ PREFIXES = ("host.backbone.", "backbone.")
 
 
 def trained_backbone(
-    config: RunConfig, state: Mapping[str, Tensor], *, step: int, epoch: int | None = None, checkpoint: str, where: str
+    config: RunConfig, state: Mapping[str, Tensor], step: int, epoch: int | None = None, *, checkpoint: str, where: str
 ) -> LoadedModel:
     """The backbone in a method's state, under its plain names and with spectral norm folded into its kernels.
 

@@ -9,7 +9,7 @@ import torch
 from iecl.errors import UserError
 from iecl.runs.checkpoint import write_checkpoint
 from iecl.runs.directory import sync_folder
-from iecl.weights.external import backbone_from_file
+from iecl.weights.external import external_model
 from iecl.weights.file import fingerprint, plain_tensors
 from iecl.weights.formats import EXPORT_FORMATS, check_name, choose_format, content_of
 from iecl.weights.model import LoadedModel, load_file, save_model
@@ -65,15 +65,14 @@ def _write_tensors(model: LoadedModel, trial: Path, out: Path, format: str) -> s
     """Tensors and all that is known of them, or tensors alone under the names of another program."""
     if format == "safetensors":
         save_model(trial, replace(model, info=replace(model.info, source=model.proof)), out.name)
-        read = load_file(trial)
-        found, line = read.backbone, read.proof
+        found = load_file(trial)
     else:
         write_checkpoint(trial, content_of(format, plain_tensors(model.backbone.state_dict())))
-        found, line = backbone_from_file(trial, model.name, EXPORT_FORMATS[format].layout)
-    if not torch.equal(*(proof_features(backbone.eval(), model.image_size) for backbone in (found, model.backbone))):
+        found = external_model(trial, model.name, EXPORT_FORMATS[format].layout)
+    if not torch.equal(*(proof_features(each.backbone, model.image_size) for each in (found, model))):
         raise UserError(
             "the exported weights give other features than the run's backbone",
             where=str(out),
             do="nothing was written; this is a fault of iecl, please report it",
         )
-    return f"{line}, equal features of {IMAGES} images"
+    return f"{found.proof}, equal features of {IMAGES} images"

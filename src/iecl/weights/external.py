@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from iecl.backbones.factory import make_backbone
 from iecl.data.resolve import IMAGENET_MEAN, IMAGENET_STD
@@ -24,10 +23,25 @@ SMALL_SIZE, LARGE_SIZE = 32, 224
 """Side of a view for a backbone with the small-image stem, and for any other."""
 
 
-def external_model(path: Path, backbone: str, layout: str, allow: Sequence[str], **known: Any) -> LoadedModel:
-    """The backbone in a file that does not say what it is; `known` as for `external_info`."""
-    module, line = backbone_from_file(path, backbone, layout, allow)
-    return LoadedModel(module.eval(), external_info(backbone, **known), path.name, line)
+def external_model(path: Path, backbone: str, layout: str = "", allow: Sequence[str] = (), **known: Any) -> LoadedModel:
+    """A backbone with the weights of a file, and the proof that all of them arrived, or which did not.
+
+    Arguments are as for `iecl.evaluation.model.load_model`; `known` is for `external_info`.
+
+    Raises:
+        UserError: the file cannot be read safely, or its layout is not known or not clear.
+    """
+    module = make_backbone(backbone)
+    found = read_layout(read_content(path), module.state_dict(), str(path), layout, allow)
+    load_into(module, found.tensors, str(path))
+    words = [proof(module, found.tensors, len(found.missing), len(found.unexpected)), f"layout {found.layout}"]
+    if found.exceptions:
+        words.append(f"allowed: {few(found.exceptions)}")
+    if found.other_parts:
+        words.append(f"{len(found.other_parts)} tensors of heads and other parts left out")
+    if found.zeroed:
+        words.append(f"{len(found.zeroed)} counters of batches that it lacks set to 0")
+    return LoadedModel(module.eval(), external_info(backbone, **known), path.name, ", ".join(words))
 
 
 def random_model(backbone: str, seed: int = 0, **known: Any) -> LoadedModel:
@@ -48,31 +62,6 @@ def external_info(
     """What is known of a backbone that does not say it; an image size of 0 is the one that it is meant for."""
     size = image_size or (SMALL_SIZE if backbone.endswith(("-small", "-w16", "-w32")) else LARGE_SIZE)
     return BackboneInfo(backbone=backbone, image_size=size, mean=mean, std=std, method=method or UNKNOWN)
-
-
-def backbone_from_file(path: Path, backbone: str, layout: str = "", allow: Sequence[str] = ()) -> tuple[nn.Module, str]:
-    """A backbone with the weights of a file, and the proof that all of them arrived, or which did not.
-
-    Args:
-        path: a .safetensors file, or one of torch.save.
-        backbone: what it holds.
-        layout: how its tensors are named, a row of `iecl.weights.layouts.LAYOUTS`; empty: the only one that fits.
-        allow: patterns of tensors that may be missing, misshapen or unexpected.
-
-    Raises:
-        UserError: the file cannot be read safely, or its layout is not known or not clear.
-    """
-    module = make_backbone(backbone)
-    found = read_layout(read_content(path), module.state_dict(), str(path), layout, allow)
-    load_into(module, found.tensors, str(path))
-    words = [proof(module, found.tensors, len(found.missing), len(found.unexpected)), f"layout {found.layout}"]
-    if found.exceptions:
-        words.append(f"allowed: {few(found.exceptions)}")
-    if found.other_parts:
-        words.append(f"{len(found.other_parts)} tensors of heads and other parts left out")
-    if found.zeroed:
-        words.append(f"{len(found.zeroed)} counters of batches that it lacks set to 0")
-    return module, ", ".join(words)
 
 
 def read_content(path: Path) -> Mapping[str, Any]:

@@ -74,11 +74,8 @@ def check_name(out: Path, asked: str) -> None:
         end for name in ([asked] if asked else EXPORT_FORMATS) for end in EXPORT_FORMATS[name].suffixes
     )
     if out.suffix not in endings:
-        raise UserError(
-            f"{out} does not end in {' or '.join(endings)}",
-            where="--out",
-            do=f"name it {out.stem}{next(iter(endings))}",
-        )
+        do = f"name it {out.stem}{next(iter(endings))}"
+        raise UserError(f"{out} does not end in {' or '.join(endings)}", where="--out", do=do)
 
 
 def content_of(format: str, state: Mapping[str, Tensor]) -> dict[str, Any]:

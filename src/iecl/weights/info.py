@@ -21,12 +21,10 @@ class BackboneInfo:
     """All that is needed to use a backbone, and where it comes from; each field is an entry of the file."""
 
     backbone: str
-    """Its name, as for `--backbone`."""
     image_size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     width: int | None = None
-    """The length of a feature."""
     stem: str = ""
     method: str = UNKNOWN
     step: int | None = None

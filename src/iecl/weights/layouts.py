@@ -174,11 +174,8 @@ def read_layout(
     first, *rest = (match for match in matches if len(match.exceptions) == fewest)
     others = [match.layout for match in rest if _sources(match) != _sources(first)]
     if others:
-        raise UserError(
-            f"{where} holds several backbones",
-            where="--layout",
-            do=f"choose one of: {', '.join([first.layout, *others])}",
-        )
+        do = f"choose one of: {', '.join([first.layout, *others])}"
+        raise UserError(f"{where} holds several backbones", where="--layout", do=do)
     unused = [pattern for pattern in allow if not any(_fits_any(name, [pattern]) for name in first.exceptions)]
     if unused:
         raise UserError(

@@ -18,6 +18,7 @@ NEAR_RANDOM = 3.0
 """A network without norms that is nearer than this is called random: a short training hardly bends a spectrum."""
 LEAST_MOVED = 0.01
 """One with norms is called random when fewer of their numbers have moved: the first step of training moves them all."""
+NOT_COVERED = "NOT COVERED: written by an older version, a change of mean or image_size is not noticed; export it again"
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,9 @@ class Distance:
 def verify_model(
     model: LoadedModel, where: str, against: LoadedModel | None = None, against_where: str = ""
 ) -> dict[str, Any]:
-    """Compute the features again that a file or run carries, and compare.
+    """Compute the features again that a model, which is from `where`, carries, and compare.
 
-    Args:
-        model: what was loaded; a file from elsewhere carries no features, and is only proven to load.
-        where: the file or run directory, for messages.
-        against: a model whose features it must give instead of its own.
-        against_where: where that one is from.
+    With `against` it must give the features of that model. A file from elsewhere carries none: it is proven to load.
 
     Raises:
         UserError: it carries no features, or gives other ones than it should.
@@ -57,13 +54,13 @@ def verify_model(
             where=where,
             do="it does not hold what was exported: export it again",
         )
-    distance = distance_from_random(model)
+    distance, digest = distance_from_random(model), model.info.digest
     return {
         "path": where,
         "weights": model.proof,
         "backbone": model.name,
         "features": _words(found),
-        "metadata": _words_of_metadata(model),
+        "metadata": f"as written, digest {digest}" if digest else NOT_COVERED if model.info.format else "none",
         "is_equal": None if found is None else found.is_equal,
         "difference": None if found is None else found.difference,
         "norms_moved": distance.moved,
@@ -86,19 +83,8 @@ def _agreement(model: LoadedModel, where: str, against: LoadedModel | None) -> A
 
 def _words(found: Agreement | None) -> str:
     if found is None:
-        return "it carries none; compare it with --against RUN"
+        return "none in the file; compare it with --against RUN"
     return "equal bit for bit" if found.is_equal else f"equal within {found.difference:.1g} of their size"
-
-
-def _words_of_metadata(model: LoadedModel) -> str:
-    """Whether what a file says of its tensors is as it was written; loading has refused it where it is not."""
-    if model.info.digest:
-        return f"as written, digest {model.info.digest}"
-    if model.info.format:
-        return (
-            "NOT COVERED: written by an older version, a change of mean or image_size is not noticed; export it again"
-        )
-    return "it carries none"
 
 
 def distance_from_random(model: LoadedModel) -> Distance:
