@@ -3,7 +3,7 @@
     python -m benchmarks.fewshot FOLDER     # FOLDER as for benchmarks.cifar10
 
 On three datasets, with a backbone that was never trained and with one that was trained for a short time without
-labels. A fifth of the training images takes the place of the test images. One C serves all budgets, as in `iecl
+labels. A fifth of the training images is used instead of the test images. One C serves all budgets, as in `iecl
 evaluate fewshot`.
 """
 

@@ -3,7 +3,7 @@
     python -m benchmarks.gain_cost
 
 A step and a reading take turns. The share is that of one reading in the default number of steps between two of them.
-The narrow backbone is the dearest case: a wider one makes the step longer and leaves the reading as it is.
+The narrow backbone is the most expensive case: a wider one makes the step longer and leaves the reading as it is.
 """
 
 import time

@@ -4,7 +4,7 @@
 
 Each cell trains the same host for the same steps on a part of CIFAR-10, inspects the run (`iecl inspect`) and measures
 kNN on the test images. The printed block learns from the entropy alone, as printed; the certified one against the
-loss, within its budget. `python -m benchmarks.incremental` without a folder draws the figure anew.
+loss, within its budget. `python -m benchmarks.incremental` without a folder draws the figure again.
 """
 
 import json

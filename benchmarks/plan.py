@@ -26,10 +26,10 @@ def row_of(method: str, scratch: str) -> dict[str, Any]:
     time, memory = real["seconds"], real["memory_megabytes"]
     return {
         "arm": method,
-        "seconds_foretold": time["predicted"],
+        "seconds_predicted": time["predicted"],
         "seconds_real": time["real"],
         "seconds_ratio": round(time["predicted"] / time["real"], 3),
-        "megabytes_foretold": memory["predicted"],
+        "megabytes_predicted": memory["predicted"],
         "megabytes_real": memory["real"],
         "megabytes_ratio": round(memory["predicted"] / memory["real"], 3),
         "batches_tried": str([row["batch"] for row in predicted["measured"]["rows"]]),

@@ -29,7 +29,7 @@ from iecl.training.loop import Loop
 from iecl.training.machine import make_fabric
 from iecl.training.signals import StopFlag
 from iecl.weights.file import fingerprint
-from iecl.weights.proof import described, proof_features
+from iecl.weights.proof import FeatureProof, proof_features
 
 BATCH, BACKBONE, ROUNDS, SAVES, WARM = 128, "resnet10-w16", 30, 7, 3
 
@@ -107,7 +107,7 @@ def main() -> None:
 def prove(loop: Loop) -> None:
     """What a run does once, at its end."""
     encoder = loop.method.encoder().eval()
-    described(proof_features(encoder, loop.config.data.image_size))
+    FeatureProof.of(proof_features(encoder, loop.config.data.image_size))
     fingerprint(encoder.state_dict())
 
 

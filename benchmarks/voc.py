@@ -1,8 +1,8 @@
-"""Can the detector and the segmenter learn 16 images by heart, and what do they reach on a small VOC in minutes?
+"""Can the detector and the segmenter memorize 16 images, and what do they reach on a small VOC in minutes?
 
     python -m benchmarks.voc VOCDIR overfit      # 16 images, trained on and measured with
     python -m benchmarks.voc VOCDIR small        # the lists train and val, a few epochs
-    python -m benchmarks.voc                     # draw the curves anew
+    python -m benchmarks.voc                     # draw the curves again
 
 Both start from a small ResNet that was never trained: they show that the code learns and measures, nothing about
 pretraining. Images, channels and numbers of regions are small and rates high, so that one core is enough; the printed
@@ -18,16 +18,15 @@ from typing import Any
 import torch
 
 from benchmarks.result import RESULTS, write
-from iecl.backbones.factory import make_backbone
 from iecl.console import ProgressLine
-from iecl.data.datasets import IMAGENET_MEAN, IMAGENET_STD
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation
 from iecl.evaluation.detection import Detection, DetectionSettings
 from iecl.evaluation.model import load_model
 from iecl.evaluation.segmentation import Segmentation, SegmentationSettings
 from iecl.settings import as_values
-from iecl.weights.file import save_weights
+from iecl.weights.external import random_model
+from iecl.weights.model import save_model
 
 FEW = 16
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "voc.svg"
@@ -67,7 +66,7 @@ ARMS: dict[str, dict[str, Evaluation]] = {
         "segmentation": Segmentation(
             SegmentationSettings(
                 # A fine map, for thin objects. Crops of the images' height: DeepLab pools over all that it sees, and
-                # whoever learned crops of two thirds by heart does not know the whole image (0.83 in place of 0.89);
+                # a network that memorized crops of two thirds does not know the whole image (0.83 instead of 0.89);
                 # larger ones would learn the padding. The norm behind the pool has eight numbers to go by, not four.
                 **(SMALL_SEGMENTER | {"output_stride": 8, "long_side": 224, "crop": 168}),
                 train="few",
@@ -90,7 +89,7 @@ ARMS: dict[str, dict[str, Evaluation]] = {
     },
 }
 QUESTIONS = {
-    "overfit": "do detector and segmenter learn 16 images of VOC by heart?",
+    "overfit": "can detector and segmenter memorize 16 images of VOC?",
     "small": "what do both evaluations reach on a small VOC in minutes, without pretraining?",
 }
 
@@ -114,14 +113,8 @@ def with_few(source: Path, folder: Path) -> Path:
 
 def untrained(folder: Path, backbone: str) -> Path:
     """A file of weights that nobody trained."""
-    metadata = {
-        "backbone": backbone,
-        "image_size": "224",
-        "mean": json.dumps(IMAGENET_MEAN),
-        "std": json.dumps(IMAGENET_STD),
-    }
     path = folder / f"{backbone}.safetensors"
-    save_weights(path, make_backbone(backbone).state_dict(), metadata)
+    save_model(path, random_model(backbone, image_size=224))
     return path
 
 
@@ -154,7 +147,7 @@ def draw() -> None:
             for name, row in json.loads(file.read_text(encoding="utf-8"))["found"].items():
                 number = "ap50_voc12" if name == "detection" else "miou"
                 axis.plot(row["curve"]["loss"], label=f"{name}: {number} {100 * row[number]:.1f} %")
-        axis.set(title={"overfit": "16 images by heart", "small": "260 images, from scratch"}[arm], xlabel="epoch")
+        axis.set(title={"overfit": "16 images memorized", "small": "260 images, from scratch"}[arm], xlabel="epoch")
         axis.set_yscale("log")
         axis.legend()
     axes[0].set_ylabel("training loss")

@@ -42,7 +42,7 @@ READINGS = (
     ("iecl/entropy", "entropy of the query, as the loss sees it", 2),
     ("iecl/kl", "divergence", 2),
     ("meter/effective_rank", "effective rank of the 128 features", 1),
-    ("meter/feature_std", "feature deviation (1: isotropic, 0: collapsed)", 2),
+    ("meter/feature_std", "feature standard deviation (1: isotropic, 0: collapsed)", 2),
     ("meter/uniformity", "uniformity of the projections (about -4: spread, 0: one point)", 2),
 )
 NOTE = "<!-- Written by docs/generate.py; edit the code instead. -->"
@@ -133,11 +133,11 @@ def lists_page() -> str:
     ]
     parts.append("## Layouts\n\nHow files from elsewhere name a backbone's tensors; a file must fit exactly one.\n\n")
     parts[-1] += table(["name", "table", "prefix", "known from"], layouts)
-    forms = [
+    formats = [
         [f"`{name}`", ", ".join(f"`{end}`" for end in row.suffixes), row.summary]
         for name, row in EXPORT_FORMATS.items()
     ]
-    parts.append("## Formats\n\nWhat `iecl export` writes.\n\n" + table(["name", "file", "what"], forms))
+    parts.append("## Formats\n\nWhat `iecl export` writes.\n\n" + table(["name", "file", "what"], formats))
     parts.append("## Policies\n\nOne column for each view; a single one holds for every view.\n\n" + policies_table())
     return "\n\n".join(parts)
 
@@ -255,7 +255,7 @@ def paper_rate_table() -> str:
     rows.append(["kNN of test images", f"{100 * found['knn_of_random_backbone']:.1f} % (untrained)"])
     rows[-1] += [f"{100 * arm['knn_test']:.1f} %" if "knn_test" in arm else "" for arm in arms]
     rows.append(["verdict of the run", "", *(arm["verdict"] for arm in arms)])
-    head = ["", "first step of both", *(f"rate {arm['rate']:g}, step {arm['steps']}" for arm in arms)]
+    head = ["", "first step of both", *(f"learning rate {arm['rate']:g}, step {arm['steps']}" for arm in arms)]
     note = f"One run each, seed {arms[0]['seed']}. {made_on(found)}"
     return f"{table(head, rows)}\n\n{note}\n"
 

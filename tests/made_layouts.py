@@ -1,10 +1,13 @@
 """Files of other people, made from any backbone: what each layout holds, typed here a second time."""
 
 import re
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from iecl.weights.external import external_model
 from iecl.weights.layouts import LAYOUTS
 
 ROW = {"conv1.": "0.", "bn1.": "1.", "layer1.": "4.", "layer2.": "5.", "layer3.": "6.", "layer4.": "7."}
@@ -48,6 +51,12 @@ def named(layout: str, state: dict[str, Tensor]) -> dict[str, object]:
     table = {row.prefix + name: tensor for name, tensor in plain.items()}
     table |= {name: torch.randn(2, 3) for name in BESIDE[layout]}
     return {row.table: table, "epoch": 7} if row.table else table
+
+
+def backbone_from_file(path: Path, backbone: str, **options: Any) -> tuple[nn.Module, str]:
+    """What is read of such a file, and the proof of it."""
+    model = external_model(path, backbone, **options)
+    return model.backbone, model.proof
 
 
 def in_detectron2(name: str) -> str:

@@ -6,12 +6,12 @@ import torch
 
 from iecl.files import write_atomically
 from iecl.methods.contract import Method
-from iecl.parts.spectral_norm import fold
 from iecl.runs.checkpoint import save_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig, config_from_values
 from iecl.training.factory import build_method
-from iecl.weights.file import save_weights
+from iecl.training.trained_backbone import trained_backbone
+from iecl.weights.model import save_model
 
 MEAN, STD = [0.5, 0.4, 0.3], [0.25, 0.2, 0.3]
 
@@ -55,17 +55,8 @@ class MadeRun:
 
     def save_weights(self) -> None:
         """What a run writes when it is finished."""
-        encoder = build_method(self.config).encoder()
-        encoder.load_state_dict(self.method.encoder().state_dict())
-        fold(encoder)
-        data = self.config.data
-        metadata = {
-            "backbone": self.config.backbone.name,
-            "image_size": str(data.image_size),
-            "mean": str([*data.mean]),
-            "std": str([*data.std]),
-        }
-        save_weights(self.directory.weights, encoder.state_dict(), metadata)
+        state = self.method.state_dict()
+        save_model(self.directory.weights, trained_backbone(self.config, state, 9, checkpoint="final", where=""))
 
     def save_checkpoint(self, step: int, is_best: bool = False) -> None:
         """What a run writes now and then."""

@@ -11,7 +11,8 @@ from iecl.backbones.factory import make_backbone
 from iecl.console import ProgressLine
 from iecl.data.voc import CLASSES
 from iecl.evaluation.context import EvaluationContext
-from iecl.evaluation.model import LoadedModel
+from iecl.weights.info import BackboneInfo
+from iecl.weights.model import LoadedModel
 
 Object = tuple[str, tuple[float, float, float, float]]
 """Class, and box as VOC has it: 1-based, inclusive."""
@@ -90,7 +91,8 @@ def made_voc(parent: Path, count: int = 4, size: tuple[int, int] = (64, 48)) -> 
 def loaded(backbone: str, seed: int = 0) -> LoadedModel:
     """A backbone as if it had been pretrained: other weights than any that is made by its name alone."""
     made = make_backbone(backbone, seed=seed + 100)
-    return LoadedModel(made.eval(), backbone, 16, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), "final", "", {})
+    info = BackboneInfo(backbone=backbone, image_size=16, mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
+    return LoadedModel(made.eval(), info, "final", "")
 
 
 def context(

@@ -67,7 +67,7 @@ def test_a_run_cannot_be_extended_to_what_it_has_done(short: Path, tmp_path: Pat
         iecl.extend(short, 2)
     for file in (short / "checkpoints").iterdir():
         file.unlink()
-    with pytest.raises(UserError, match="no checkpoint to go on from"):
+    with pytest.raises(UserError, match="no checkpoint to extend"):
         iecl.extend(short, 4)
     assert not (tmp_path / "short-4-epochs").exists()
 

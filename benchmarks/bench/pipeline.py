@@ -3,7 +3,7 @@
 Everything that is read is made in a temporary folder, from photographs or from made images. Each arm is a process of
 its own, with the same number of workers, that stands still while others have their turn, and gives random crops as
 normalized floats. An arm's speed is images over wall time; where other work shares the machine, the seconds of
-processor time that all its processes took for an image say more: both are kept. What ours is held against is the
+processor time that all its processes took for an image say more: both are kept. What ours is compared with is the
 faster of torchvision's two ways, on tensors and on PIL images, round by round.
 """
 

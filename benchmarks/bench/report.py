@@ -141,7 +141,7 @@ def _section_of(path: Path) -> str:
 
 
 def write_page(out: Path) -> Path:
-    """Make OUT/bench.md anew from every result of a known question in the folder."""
+    """Rebuild OUT/bench.md from every result of a known question in the folder."""
     files = [path for name in QUESTIONS for path in sorted((out / name).glob("*.json"))]
     parts = ["# How fast is it here?", INTRODUCTION]
     parts += [_section_of(path) for path in files]

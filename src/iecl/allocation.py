@@ -2,7 +2,7 @@
 
 It gives large blocks back to the system at once, which then has to clear every page again. Training frees and asks for
 the same gigabytes in each step. Kept blocks lie side by side, and what fits into no gap makes the whole area grow: a
-few of the largest that do are therefore left to the system, which leaves no gaps. What this gains and costs is told in
+few of the largest that do are therefore left to the system, which leaves no gaps. What this gains and costs: see
 docs/architecture.md.
 """
 
@@ -33,7 +33,7 @@ def keep_freed_memory() -> None:
 
 
 def is_kept() -> bool:
-    """Whether this process was told to keep it."""
+    """Whether this process keeps it."""
     return _kept
 
 

@@ -117,7 +117,7 @@ def pretrain(
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
         settings: further settings by section, as in `{"optimizer": {"grad_clip": 1.0}}`.
         sets: the same as text, as in `["optimizer.grad_clip=1.0"]`.
-        init_from: a run or a file of weights that the backbone begins with; everything else begins afresh.
+        init_from: a run or a file of weights that the backbone starts from; everything else starts new.
         layout: how a file from elsewhere names its tensors, where that is not clear.
         allow: patterns of its tensors that may be missing, misshapen or unexpected.
         resume: go on with the run in `out`; settings given here must equal the run's.
@@ -179,7 +179,7 @@ def plan(
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
         settings: further settings by section.
         sets: the same as text.
-        out: the run directory of a run to come: it keeps the forecast, and the run ends by comparing it with the truth.
+        out: the directory of the future run, which keeps the forecast and ends by comparing it with what happened.
         seconds: how long to try; starting torch and opening images come on top.
         quiet: show no progress.
         **common: as for `pretrain`.
@@ -203,7 +203,7 @@ def plan(
 
 
 def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Run:
-    """Go on with a run for longer than it was planned, under a schedule that is planned anew and shown first.
+    """Continue a run for more epochs than it was planned for, with a new schedule that is shown first.
 
     Args:
         run: the run directory to go on from; it is left as it is.
@@ -253,14 +253,23 @@ def pack(data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
     return write(str(data), Path(out), **options)
 
 
-def export(run: str | Path, out: str | Path, *, checkpoint: str = "final", **options: Any) -> dict[str, Any]:
-    """Write a backbone for another program, and prove that it loads: see `iecl.exporting.weights.export`.
+def export(
+    run: str | Path, out: str | Path, *, format: str = "", overwrite: bool = False, **source: Any
+) -> dict[str, Any]:
+    """Write a backbone for another program, and prove that it loads: see `iecl.weights.export.write_export`.
 
-    `form` is safetensors, torchvision, timm, detectron2 or onnx; by default what the file's name suggests.
+    Args:
+        run: a run directory, an exported file, or with `backbone` a file from elsewhere.
+        out: the file; its ending goes with the format.
+        format: safetensors, torchvision, timm, detectron2 or onnx; by default what the file's name suggests.
+        overwrite: replace a file that is there.
+        **source: `checkpoint`, `backbone`, `layout`, `allow` and `image_size`: see `iecl.evaluation.model.load_model`.
     """
-    from iecl.exporting.weights import export as write
+    from iecl.evaluation.model import load_model
+    from iecl.weights.export import check_place, write_export
 
-    return write(run, Path(out), checkpoint, **options)
+    check_place(Path(out), format, overwrite)
+    return write_export(load_model(run, **source), Path(out), format)
 
 
 def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
@@ -270,14 +279,19 @@ def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[
     return look(model, data, **options)
 
 
-def verify(path: str | Path, **options: Any) -> dict[str, Any]:
+def verify(path: str | Path, *, against: str | Path | None = None, **source: Any) -> dict[str, Any]:
     """Check that a file of weights, or a run's, gives the features it carries, and that somebody trained it.
 
-    A file from elsewhere needs `backbone`; `against` names a run whose features it must give.
+    Args:
+        path: a file that `iecl export` or a run wrote, a run directory, or with `backbone` a file from elsewhere.
+        against: a run or exported file whose features it must give instead of its own.
+        **source: `backbone`, `layout` and `allow`: see `iecl.evaluation.model.load_model`.
     """
-    from iecl.exporting.verifying import verify as check
+    from iecl.evaluation.model import load_model
+    from iecl.weights.verification import verify_model
 
-    return check(path, **options)
+    model, other = load_model(path, **source), load_model(against) if against else None
+    return verify_model(model, str(path), other, str(against))
 
 
 def replay(run: str | Path, step: int, *, quiet: bool = True) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def json_escaped(text: str) -> str:
 
 
 def show(line: str, *, as_result: bool = False) -> None:
-    """Print one line: a result, or something to be told beside it."""
+    """Print one line: a result, or something that goes with it."""
     file = sys.stdout if as_result else sys.stderr
     print(_in_letters_of(file, one_line(line)), file=file, flush=not as_result)  # the one place that may
 

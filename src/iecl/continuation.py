@@ -1,10 +1,9 @@
 """Three ways to go on, each with its own spelling: the same run, the same run for longer, a new run from weights.
 
-`--resume` changes nothing and needs nothing from here. `extend` plans the schedule anew, `--init-from`
+`--resume` changes nothing and needs nothing from here. `extend` makes a new schedule, `--init-from`
 takes weights only.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -13,13 +12,12 @@ from typing import Any
 
 from iecl.console import plain_table
 from iecl.errors import UserError
-from iecl.evaluation.model import LoadedModel
 from iecl.runs.checkpoint import NAMES, latest_checkpoint, load_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock, Ramp, lr_factor
 from iecl.training.checkpoint_check import check_run
 from iecl.training.config import RunConfig, read_config
-from iecl.weights.file import save_weights
+from iecl.weights.model import LoadedModel, save_model
 
 POINTS = 6
 """Moments of the new schedule at which both curves are shown."""
@@ -27,8 +25,7 @@ POINTS = 6
 
 def keep_start(run: RunDirectory, model: LoadedModel, source: str) -> dict[str, Any]:
     """Write the weights that a run begins with into its folder; returns what its history says of them."""
-    metadata = {"backbone": model.name, "mean": json.dumps(model.mean), "std": json.dumps(model.std)}
-    save_weights(run.start, model.backbone.state_dict(), metadata | {"image_size": str(model.image_size)})
+    save_model(run.start, model)
     return {"kind": "from", "parent": str(Path(source).absolute()), "weights": model.proof, "method": model.method}
 
 
@@ -40,7 +37,7 @@ def longer(parent: RunDirectory, epochs: int) -> tuple[RunConfig, dict[str, Any]
     """
     config, state = read_config(parent), latest_checkpoint(parent.checkpoints, check_run)
     if state is None:
-        raise UserError(f"{parent.path} has no checkpoint to go on from", where="RUN", do="resume it, or start anew")
+        raise UserError(f"{parent.path} has no checkpoint to extend", where="RUN", do="resume it, or start a new run")
     per_epoch, rest = divmod(state["steps"], config.training.epochs)
     if rest or not per_epoch:
         words = f"the checkpoint in {parent.path} is of {state['steps']} steps"
@@ -65,7 +62,7 @@ def copy_state(parent: RunDirectory, run: RunDirectory, epochs: int) -> None:
         try:
             state = load_checkpoint(path)
             check_run(state)
-        except UserError:  # an older one serves: `longer` has looked, and has told
+        except UserError:  # an older one serves: `longer` has checked, and has warned
             continue
         write_checkpoint(run.checkpoints / path.name, state | {"steps": state["steps"] // before * epochs})
     if (parent.checkpoints / "best.ckpt").exists():
@@ -77,7 +74,7 @@ def copy_state(parent: RunDirectory, run: RunDirectory, epochs: int) -> None:
 def curves(parent: RunDirectory, new: RunConfig) -> str:
     """Old and new learning rate, and every value of the method that changes over a run, at some of its moments."""
     old, state = read_config(parent), latest_checkpoint(parent.checkpoints, check_run)
-    assert state is not None  # `longer` has looked
+    assert state is not None  # `longer` has checked
     per_epoch, now = state["steps"] // old.training.epochs, int(state["step"])
     end = per_epoch * new.training.epochs
     moments = sorted({*(end * number // (POINTS - 1) for number in range(POINTS)), now})

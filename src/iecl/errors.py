@@ -8,7 +8,7 @@ MOST_NAMES = 30
 
 
 class UserError(Exception):
-    """Something the user can mend. The command prints it on one line, without a traceback.
+    """Something the user can fix. The command prints it on one line, without a traceback.
 
     >>> print(UserError("no method is called 'simcrl'", where="--method", do="did you mean simclr?"))
     no method is called 'simcrl' (--method); did you mean simclr?
@@ -61,7 +61,7 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
 
 
 class Interrupted(UserError):  # noqa: N818  # nothing went wrong
-    """A run that was told to stop and has saved itself; `signal` is what told it."""
+    """A run that was asked to stop and has saved itself; `signal` is what asked it."""
 
     def __init__(self, what: str, *, where: str = "", do: str = "", signal: int = 2) -> None:
         super().__init__(what, where=where, do=do)

@@ -1,7 +1,7 @@
 """Files as text, tables and lines, read within limits and written whole.
 
 A run directory may come from anywhere, and a crash may leave anything behind: nothing that a file holds may crash a
-command, and nothing may make it wait for ever; whatever is wrong with one is a `UserError`. Every file that is not
+command, and nothing may make it wait forever; whatever is wrong with one is a `UserError`. Every file that is not
 appended to is written by `atomic_path` or what stands on it.
 """
 

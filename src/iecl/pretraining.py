@@ -1,4 +1,4 @@
-"""The ways a run begins: afresh, from weights, where it was stopped, or for longer than it was planned.
+"""The ways a run begins: new, from weights, where it was stopped, or for longer than it was planned.
 
 Each resolves a configuration, claims the run directory, puts into it what the run begins with, and trains.
 """
@@ -76,7 +76,7 @@ def resume(asked: Asked, quiet: bool) -> Path:
     config, changed = settings_to_resume(run, asked.method, asked.given, asked.sets)
     log.info("resuming %s", run.path)
     if run.read_summary().get("finished"):
-        log.info("%s is finished already", run.path)
+        log.info("%s has already finished", run.path)
         return run.path
     origin = {"kind": "resume"} | ({"changed": [str(change) for change in changed]} if changed else {})
     return _start(config, run.path, quiet, lambda claimed: origin, goes_on=True)
@@ -107,7 +107,7 @@ def _config_afresh(asked: Asked) -> tuple[RunConfig, Path]:
     folder = folder_of(config.data.name)
     if folder is not None and place.resolve() == folder.resolve():  # a run would be listed with the images
         raise UserError(f"{place} holds the images", where="--out", do="name another folder for the run")
-    log.info("looking at %s", config.data.name)
+    log.info("scanning %s", config.data.name)
     config = with_launch(with_data(config, resolve_data(config.data)))
     for line in without_effect(config, reduce(merge, map(parse_assignment, asked.sets), asked.given)):
         log.warning("has no effect: %s", line)

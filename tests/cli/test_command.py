@@ -70,8 +70,8 @@ def test_every_verb_has_help_and_json(verb: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["pretran"], "there is no verb 'pretran'; did you mean pretrain?"),
-        ([], "required: VERB"),
+        (["pretran"], "no command is called 'pretran'; did you mean pretrain?"),
+        ([], "required: COMMAND"),
         (["pretrain"], "which images? (--data); name a folder of images"),
         (["pretrain", "--data", "nowhere/at/all"], "there is no folder"),
         (["pretrain", "--data", "cifar01"], "no dataset called 'cifar01' (--data); did you mean cifar10"),

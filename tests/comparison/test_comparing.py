@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from iecl.comparison.differences import difference, interval, unlike
+from iecl.comparison.effects import EFFECTS
 from iecl.comparison.results import Result, packed, read_results, unpacked
 from iecl.comparison.tables import compare
 from iecl.errors import UserError
+from iecl.evaluation import EVALUATIONS
 
 PROTOCOL = {"k": 20, "temperature": 0.07, "crop_share": 1.0, "backbone": "resnet18", "checkpoint": "final"}
 
@@ -184,3 +187,9 @@ def test_hits_survive_their_packing() -> None:
     hits = np.random.default_rng(0).random(1003) < 0.3
     assert (unpacked(packed(hits), 1003) == hits).all()
     assert len(packed(hits)) == 2 * 126
+
+
+@pytest.mark.parametrize("evaluation", [name for name in EFFECTS if name != "any"])
+def test_what_is_known_of_details_is_filed_under_the_names_that_protocols_have(evaluation: str) -> None:
+    settings = {field.name for field in fields(EVALUATIONS[evaluation].load().Settings)}
+    assert EFFECTS[evaluation].keys() <= settings | {"features", "voc_metrics", "data"}

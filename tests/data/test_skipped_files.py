@@ -59,7 +59,7 @@ def test_more_bad_files_than_allowed_are_refused_and_no_fewer(tmp_path: Path, ba
         open_source(settings, on_bad=lambda *report: told.append(report), listed="LIST")
     assert caught.value.what == f"{bad} of the 6 files in {tmp_path / 'data'} cannot be read: {bad} not an image"
     assert caught.value.where == f"data.max_unreadable={share:g}"
-    assert caught.value.do == "mend or remove them (listed in LIST), or raise data.max_unreadable"
+    assert caught.value.do == "fix or remove them (listed in LIST), or raise data.max_unreadable"
     assert len(told) == bad  # all are told first, so that they are listed
 
 

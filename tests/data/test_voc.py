@@ -184,7 +184,7 @@ def test_an_image_that_cannot_be_read_is_refused_before_the_training(
 ) -> None:
     spoil(voc.image("p3"))
     for opener in (open_boxes, open_masks):
-        with pytest.raises(UserError, match=rf"the image .*p3.png cannot be read: {reason} .*mend it"):
+        with pytest.raises(UserError, match=rf"the image .*p3.png cannot be read: {reason} .*fix it"):
             opener(voc.devkit, "train")
 
 

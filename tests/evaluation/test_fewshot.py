@@ -92,7 +92,7 @@ def test_features_that_are_not_finite_are_refused() -> None:
 
 
 def test_nothing_to_measure_is_refused() -> None:
-    with pytest.raises(ValueError, match="shares and shots are both empty"):
+    with pytest.raises(ValueError, match="label_fractions and shots are both empty"):
         FewShotSettings(label_fractions=(), shots=())
 
 

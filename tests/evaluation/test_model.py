@@ -45,7 +45,7 @@ def test_an_unfinished_run_gives_its_newest_checkpoint(tmp_path: Path, method: s
     model = load_model(run.directory.path)
     assert torch.equal(seen(model.backbone), seen(run.method.encoder()))
     assert model.checkpoint == "last, step 7"
-    assert model.metadata["method"] == method
+    assert model.method == method
 
 
 def test_last_best_and_final_are_three_things(made_run: MadeRun) -> None:
@@ -112,11 +112,11 @@ def test_metadata_that_lack_something_are_refused(made_run: MadeRun, key: str) -
         load_model(made_run.directory.path)
 
 
-def test_a_checkpoint_without_an_encoder_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_backbone_is_refused(tmp_path: Path) -> None:
     run = MadeRun(tmp_path / "run")
     del run.method.backbone
     run.save_checkpoint(step=1)
-    with pytest.raises(UserError, match="holds no encoder"):
+    with pytest.raises(UserError, match="holds no backbone"):
         load_model(run.directory.path)
 
 

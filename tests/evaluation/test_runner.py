@@ -51,7 +51,7 @@ def test_knn_on_the_data_of_the_run_comes_with_its_whole_protocol(made_run: Made
         "protocol_id": "knn/1 k=3 T=0.07 cosine whole 16px",
         "protocol_hash": "ff73f276",
         "model": str(made_run.directory.path),
-        "method": "not known",  # weights made for a test do not say
+        "method": "moco-v2",
         "weights": load_model(made_run.directory.path).proof,
         "data": str(images),
         "skipped": 1,

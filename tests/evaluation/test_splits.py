@@ -1,4 +1,4 @@
-"""Splits: decided by names alone, nested, and the same for ever."""
+"""Splits: decided by names alone, nested, and always the same."""
 
 from pathlib import Path
 
@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 import torch
 
+from iecl import counter
 from iecl.data.folder import FolderSource
 from iecl.data.labels import class_folders, numbered
 from iecl.data.listing import list_images
 from iecl.data.memory_cache import load_into_memory
-from iecl.evaluation.splits import Budget, fingerprint, hashes_of, labeled_part, names_of, split_for_validation
+from iecl.evaluation.splits import (
+    RULE,
+    Budget,
+    fingerprint,
+    hashes_of,
+    labeled_part,
+    names_of,
+    split_for_validation,
+)
 
 LABELS = torch.tensor([0] * 200 + [1] * 30 + [2] * 3 + [4])
 HASHES = hashes_of(f"class/{number}.png" for number in range(len(LABELS)))
@@ -97,3 +106,8 @@ def test_names_do_not_depend_on_where_the_folder_is_nor_on_what_is_unreadable(im
 
 def test_a_fingerprint_is_of_the_names_and_not_of_their_order() -> None:
     assert fingerprint(["a", "b"]) == fingerprint(["b", "a"]) != fingerprint(["a", "c"])
+
+
+def test_the_published_rule_names_the_key_that_is_hashed() -> None:
+    assert "counter.key(0, 'picture NAME')" in RULE
+    assert hashes_of(["cat/1.png"]).tolist() == [counter.key(0, "picture cat/1.png")]

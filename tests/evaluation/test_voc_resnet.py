@@ -1,5 +1,6 @@
 """A pretrained ResNet inside another network: its weights, its stride, its batch norm."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ from torchvision.models import resnet50
 
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.evaluation.model import LoadedModel
 from iecl.evaluation.voc.resnet import (
     STAGES,
     STEM,
@@ -58,7 +58,7 @@ def test_a_renamed_tensor_is_refused_with_both_names() -> None:
 
 def test_a_backbone_that_is_no_resnet_is_refused() -> None:
     model = loaded("resnet10-w16")
-    other = LoadedModel(model.backbone, "torchvision/mobilenet_v3_small", 16, model.mean, model.std, "final", "", {})
+    other = replace(model, info=replace(model.info, backbone="torchvision/mobilenet_v3_small"))
     with pytest.raises(
         UserError, match=r"segmentation needs a torchvision ResNet, torchvision/mobilenet_v3_small is none \(MODEL\)"
     ):

@@ -41,7 +41,7 @@ def test_a_run_that_learns_is_healthy_and_says_how_far_it_came() -> None:
     assert judged.reasons == (
         "loss went from 4.5 to 2",
         "effective rank went from 9.3 to 57",
-        "feature deviation went from 0.22 to 0.88",
+        "feature std went from 0.22 to 0.88",
     )
 
 
@@ -49,7 +49,7 @@ def test_a_run_that_learns_is_healthy_and_says_how_far_it_came() -> None:
     ("loss", "advice"),
     [
         (lambda share: 5 - 3 * share, "the loss is still falling: train longer"),
-        (lambda share: 2 + 3 * math.exp(-10 * share), "nothing to mend"),
+        (lambda share: 2 + 3 * math.exp(-10 * share), "nothing to fix"),
     ],
 )
 def test_a_loss_that_still_falls_asks_for_a_longer_run(loss: Callable[[float], float], advice: str) -> None:
@@ -101,7 +101,7 @@ def test_a_spike_that_passes_is_not_divergence() -> None:
 def test_a_few_rows_are_too_short_to_tell(rows: int) -> None:
     judged = verdict(log(**HEALTHY)[:rows])
     assert judged.word == "too short"
-    assert judged.reasons == (f"{rows} readings of the loss, 8 are needed to tell",)
+    assert judged.reasons == (f"{rows} readings of the loss, 8 are needed for a verdict",)
 
 
 def test_a_falling_rank_is_a_collapse_with_its_peak_and_width() -> None:
@@ -136,13 +136,13 @@ def test_a_small_rank_that_grows_is_not_a_collapse() -> None:
 
 def test_a_tiny_deviation_is_a_collapse() -> None:
     judged = verdict(log(**{**HEALTHY, "feature_std": lambda share: 0.03}))
-    reason = "feature deviation is 0.03, where 1 is healthy: the features of all images are nearly equal"
+    reason = "feature std is 0.03, where 1 is healthy: the features of all images are nearly equal"
     assert (judged.word, judged.reasons) == ("collapsing", (reason,))
 
 
 def test_a_small_deviation_is_a_collapse_when_it_fell() -> None:
     judged = verdict(log(**{**HEALTHY, "feature_std": lambda share: 0.9 if share < 0.5 else 0.15}))
-    reason = "feature deviation fell from 0.9 to 0.15 since step 1,900"
+    reason = "feature std fell from 0.9 to 0.15 since step 1,900"
     assert (judged.word, judged.reasons) == ("collapsing", (reason,))
 
 

@@ -1,4 +1,4 @@
-"""`iecl config`: real steps are tried, what follows from them, and how it is held against what happened."""
+"""`iecl plan`: real steps are tried, what follows from them, and how it compares with what happened."""
 
 import json
 from pathlib import Path

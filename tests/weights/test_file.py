@@ -14,7 +14,9 @@ from torchvision.models import resnet18
 from iecl.backbones import BACKBONES
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
+from iecl.weights.external import random_model
 from iecl.weights.file import FORMAT, fingerprint, load_into, load_weights, proof, save_weights
+from iecl.weights.model import save_model
 from iecl.weights.snippet import loading_snippet
 
 STATE = {"conv.weight": torch.arange(24.0).view(2, 3, 2, 2), "count": torch.tensor(7)}
@@ -198,14 +200,14 @@ def test_the_snippet_makes_a_module_with_the_backbones_names_and_shapes(name: st
 
 
 def test_the_snippet_of_a_small_resnet_gives_its_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = make_backbone("resnet18-small", seed=3).eval()
-    save_weights(tmp_path / "small.safetensors", backbone.state_dict(), {"backbone": "resnet18-small"})
+    model = random_model("resnet18-small", seed=3)
+    save_model(tmp_path / "small.safetensors", model)
     monkeypatch.chdir(tmp_path)
     found: dict[str, nn.Module] = {}
     exec(load_weights(tmp_path / "small.safetensors")[1]["loading"], found)
     images = torch.randn(2, 3, 8, 8)
     with torch.no_grad():
-        assert torch.equal(found["model"].eval()(images), backbone(images))
+        assert torch.equal(found["model"].eval()(images), model.backbone(images))
 
 
 def test_torchvision_without_its_head_is_our_resnet18() -> None:

@@ -1,4 +1,4 @@
-"""Files for other programs: each form is written, read back, proven, and says what it needs."""
+"""Files for other programs: each format is written, read back, proven, and says what it needs."""
 
 from pathlib import Path
 
@@ -8,16 +8,14 @@ import torchvision
 from torch import Tensor, nn
 
 import iecl
+from iecl.api import export, verify
 from iecl.backbones.factory import make_backbone
 from iecl.cli.export import FORMATS
 from iecl.errors import UserError
-from iecl.evaluation.external_weights import backbone_from_file
-from iecl.exporting import graph
-from iecl.exporting.verifying import verify
-from iecl.exporting.weights import export
+from iecl.weights import onnx_graph as graph
 from iecl.weights.formats import EXPORT_FORMATS, choose_format
 from iecl.weights.layouts import LAYOUTS
-from made_layouts import in_detectron2, named
+from made_layouts import backbone_from_file, in_detectron2, named
 from made_runs import MadeRun
 
 SMALL = "resnet10-w16"
@@ -37,7 +35,7 @@ def seen(backbone: nn.Module) -> Tensor:
         return backbone.eval()(images)
 
 
-def test_the_command_names_every_form() -> None:
+def test_the_command_names_every_format() -> None:
     assert tuple(EXPORT_FORMATS) == FORMATS
 
 
@@ -52,13 +50,13 @@ def test_a_torchvision_file_is_a_plain_state_dict(resnet18: MadeRun, tmp_path: P
     assert made["proof"].endswith("layout plain, equal features of 4 images")
 
 
-@pytest.mark.parametrize("form", ["torchvision", "timm"])
+@pytest.mark.parametrize("format", ["torchvision", "timm"])
 def test_the_lines_that_load_it_do(
-    resnet18: MadeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+    resnet18: MadeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
-    if form == "timm":
+    if format == "timm":
         pytest.importorskip("timm")
-    made = export(resnet18.directory.path, tmp_path / "out.pth", form=form)
+    made = export(resnet18.directory.path, tmp_path / "out.pth", format=format)
     monkeypatch.chdir(tmp_path)
     found: dict[str, nn.Module] = {}
     exec(made["snippet"], found)
@@ -66,13 +64,13 @@ def test_the_lines_that_load_it_do(
 
 
 def test_a_timm_file_of_a_resnet_has_the_names_that_torchvision_has(resnet18: MadeRun, tmp_path: Path) -> None:
-    made = export(resnet18.directory.path, tmp_path / "out.pth", form="timm")
+    made = export(resnet18.directory.path, tmp_path / "out.pth", format="timm")
     assert torch.load(tmp_path / "out.pth", weights_only=True).keys() == make_backbone("resnet18").state_dict().keys()
     assert 'timm.create_model("resnet18", num_classes=0)' in made["snippet"]
 
 
 def test_a_detectron2_file_has_its_names_and_says_what_the_settings_need(resnet18: MadeRun, tmp_path: Path) -> None:
-    made = export(resnet18.directory.path, tmp_path / "out.pth", form="detectron2")
+    made = export(resnet18.directory.path, tmp_path / "out.pth", format="detectron2")
     content = torch.load(tmp_path / "out.pth", weights_only=True)
     assert content["matching_heuristics"] is True
     assert content["__author__"] == "iecl"
@@ -116,7 +114,7 @@ def test_a_graph_that_gives_other_features_is_not_kept(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("out", "form", "backbone", "words"),
+    ("out", "format", "backbone", "words"),
     [
         ("a.pth", "detectron", "resnet18", "no format is called 'detectron'.*did you mean detectron2"),
         ("a.onnx", "timm", "resnet18", r"does not end in \.pth or \.pt .*name it a\.pth"),
@@ -130,9 +128,9 @@ def test_a_graph_that_gives_other_features_is_not_kept(tmp_path: Path, monkeypat
         ("a.pth", "torchvision", "timm/resnet18", "timm/resnet18 cannot be written for torchvision"),
     ],
 )
-def test_what_cannot_be_written_is_refused(out: str, form: str, backbone: str, words: str) -> None:
+def test_what_cannot_be_written_is_refused(out: str, format: str, backbone: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        choose_format(Path(out), form, backbone)
+        choose_format(Path(out), format, backbone)
 
 
 @pytest.fixture(scope="module")
@@ -149,10 +147,10 @@ def test_every_layout_is_read_verified_written_and_read_again(layout: str, small
     result = verify(theirs, backbone=SMALL, layout=layout, against=run)
     assert result["is_equal"]
     assert not result["is_random"]
-    for form in ("safetensors", "torchvision", "timm"):
-        out = tmp_path / f"{form}{EXPORT_FORMATS[form].suffixes[0]}"
-        export(theirs, out, form=form, backbone=SMALL, layout=layout, image_size=16)
-        again = {} if form == "safetensors" else {"backbone": SMALL}
+    for format in ("safetensors", "torchvision", "timm"):
+        out = tmp_path / f"{format}{EXPORT_FORMATS[format].suffixes[0]}"
+        export(theirs, out, format=format, backbone=SMALL, layout=layout, image_size=16)
+        again = {} if format == "safetensors" else {"backbone": SMALL}
         assert iecl.verify(out, **again, against=run)["is_equal"]
 
 

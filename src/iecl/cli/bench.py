@@ -13,9 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"any of: {names}; default: all")
     parser.add_argument("--list", action="store_true", help="show what each question asks, and measure nothing")
     parser.add_argument("--out", default="bench", help="folder for results: one JSON for each question, and bench.md")
-    parser.add_argument("--data", default="", help="folder of images to measure on; default: they are made")
+    parser.add_argument("--data", default="", help="folder of images to measure on; default: generated ones")
     parser.add_argument("--quick", action="store_true", help="small sizes, two minutes: does it run?")
-    parser.add_argument("--rounds", type=int, default=0, help="rounds that count; default: what a question finds right")
+    parser.add_argument("--rounds", type=int, default=0, help="rounds that count; default: chosen by each question")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

@@ -18,19 +18,19 @@ VERBS = {
     "pack": "decode a folder of images once, into one file to train from",
     "plan": "try a few steps and predict memory, time and disk of a run",
     "pretrain": "train a backbone on a folder of images",
-    "extend": "go on with a run for more epochs, under a schedule planned anew",
+    "extend": "continue a run for more epochs, with a new schedule",
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
-    "compare": "hold results against each other: protocols, intervals, noise",
+    "compare": "compare results: protocols, confidence intervals, noise",
     "embed": "write one feature vector per image",
     "export": "write a backbone for other programs",
-    "inspect": "follow entropy through block and encoder: where is it made, where is it lost?",
+    "inspect": "follow entropy through block and encoder: where it is added and where it is lost",
     "verify": "check that a file of weights does what it did when it was written",
-    "views": "draw the views of a training image again, exactly",
-    "replay": "take one training step again and look at every layer",
-    "list": "what there is: methods, backbones, datasets, recipes",
+    "views": "show the views of a training image, exactly as they were drawn",
+    "replay": "repeat one training step and show every layer",
+    "list": "list methods, backbones, datasets and recipes",
     "describe": "show a run, a recipe or a method with its settings",
-    "demo": "two minutes of training on generated images, compared with doing nothing",
-    "bench": "from a clone: measure how fast this machine trains, beside other libraries that are installed",
+    "demo": "train for two minutes on generated images and compare with untrained baselines",
+    "bench": "from a clone: measure how fast this machine trains, next to other installed libraries",
 }
 DONE, FAILED, WRONG_USE = 0, 1, 2
 LONGEST = 4000
@@ -85,9 +85,9 @@ def _dispatch(words: list[str]) -> int:
         prog="iecl", description="Turn a folder of unlabeled images into a vision backbone, and measure it."
     )
     parser.add_argument("--version", action="version", version=f"iecl {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=Parser)
     if words and not words[0].startswith("-") and words[0] not in VERBS:
-        raise UserError(f"there is no verb {words[0]!r}", do=did_you_mean(words[0], VERBS))
+        raise UserError(f"no command is called {words[0]!r}", do=did_you_mean(words[0], VERBS))
     for name, line in VERBS.items():
         child = verbs.add_parser(name, help=line, description=line, allow_abbrev=False)
         if words[:1] == [name]:  # only the chosen verb is imported

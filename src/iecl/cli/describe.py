@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iecl.training.cost import Cost
 
 SIZE = 32
-"""Pixels on a side at which a method is measured, unless told otherwise."""
+"""Pixels on a side at which a method is measured, by default."""
 
 LONGEST = 200
 """Letters of metadata that a person reads; features and snippets are for programs."""
@@ -34,8 +34,8 @@ EXAMPLE = {"data": {"name": "shapes"}}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One name, and with what a method is measured."""
     parser.add_argument("name", help="run directory, recipe, TOML file, method, or file of weights")
-    parser.add_argument("--backbone", help="of a method: backbone to measure it with; default: that of a run")
-    parser.add_argument("--image-size", type=int, help=f"of a method: side of a view in pixels; default: {SIZE}")
+    parser.add_argument("--backbone", help="for a method: backbone to measure it with; default: that of a run")
+    parser.add_argument("--image-size", type=int, help=f"for a method: side of a view in pixels; default: {SIZE}")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def _describe_weights(args: argparse.Namespace, path: Path) -> dict[str, Any]:
 
     state, metadata = load_weights(path)
     say(args, f"{path}: {len(state)} tensors, {sum(tensor.numel() for tensor in state.values()):,} numbers")
-    told = {name: value for name, value in metadata.items() if "\n" not in value and len(value) < LONGEST}
-    say(args, *(f"  {name}: {value}" for name, value in told.items()), f"check it with: iecl verify {path}")
+    short = {name: value for name, value in metadata.items() if "\n" not in value and len(value) < LONGEST}
+    say(args, *(f"  {name}: {value}" for name, value in short.items()), f"check it with: iecl verify {path}")
     return {"file": str(path), "tensors": {name: list(t.shape) for name, t in state.items()}, "metadata": metadata}
 
 
@@ -119,7 +119,7 @@ def _describe_method(args: argparse.Namespace) -> dict[str, Any]:
     declared = fields(METHODS[host].load().Settings)
     values = as_values(make_config(method=args.name, flags=EXAMPLE).method_settings())
     width = max((len(f.name) for f in declared), default=0)
-    heading = "settings, as --set method.NAME=VALUE, with the default recipe's values:"
+    heading = "settings (--set method.NAME=VALUE) and their values in the default recipe:"
     say(args, heading if declared else "it has no settings")
     say(args, *(f"  {f.name:<{width}}  {f.metadata['doc']} ({shown(values[f.name])})" for f in declared))
     if args.name == WRAPPER:
@@ -156,17 +156,17 @@ def formula_of(cls: type) -> str:
 
 def _cost_lines(cost: "Cost") -> list[str]:
     width, image, step = max(map(len, cost.parts)), cost.per_image, cost.per_step
-    lines = [f"parts of a step with {cost.backbone} at {cost.image_size} px, as the default recipe has them:"]
+    lines = [f"modules with {cost.backbone} at {cost.image_size} px, as in the default recipe:"]
     for name, part in cost.parts.items():
-        moved = "" if part.trained == part.weights else f", {part.trained:,} of them trained"
-        stored = f", {part.stored:,} stored numbers" if part.stored else ""
-        lines.append(f"  {name:<{width}}  {part.weights:,} weights{moved}{stored}")
+        moved = "" if part.trained == part.weights else f", {part.trained:,} of them trainable"
+        stored = f", {part.stored:,} buffer values" if part.stored else ""
+        lines.append(f"  {name:<{width}}  {part.weights:,} parameters{moved}{stored}")
     few, many = cost.images
     return [
         *lines,
-        f"cost of a step forward, from steps with {few} and {many} images:",
+        f"cost of the forward passes of a step, measured with batches of {few} and {many}:",
         f"  {image.flops / 1e9:.3g} GFLOP per image and {step.flops / 1e9:.3g} per step, two for each multiply-add; "
-        "backward takes about twice as much again",
+        "the backward pass takes about twice as much",
         f"  {image.saved / 1e6:.3g} MB per image and {step.saved / 1e6:.3g} MB per step kept for the backward pass, "
         "in 32-bit floats",
     ]

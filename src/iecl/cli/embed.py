@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.external_weights import add_foreign, foreign
+from iecl.cli.weights_source import add_source, source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,10 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", required=True, help="folder of images, packed file, or a name from: iecl list datasets"
     )
     parser.add_argument("--out", required=True, help="file to write, .npz or .parquet")
-    parser.add_argument(
-        "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
-    )
-    add_foreign(parser, image_size=True)
+    add_source(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
@@ -25,8 +22,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the features and say how many."""
     from iecl import api
 
-    asked = {name: getattr(args, name) for name in ("checkpoint", "overwrite", "quiet")}
-    result = api.embed(args.model, args.data, args.out, **asked, **foreign(args))
+    asked = {name: getattr(args, name) for name in ("overwrite", "quiet")}
+    result = api.embed(args.model, args.data, args.out, **asked, **source(args))
     say(
         args,
         f"{result['rows']:,} vectors of length {result['width']} in {result['path']}"

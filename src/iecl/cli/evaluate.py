@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.external_weights import add_foreign, foreign
+from iecl.cli.weights_source import add_source, source
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.registry import resolve
@@ -13,8 +13,8 @@ from iecl.settings import merge, parse_assignment
 ALL = "all"
 FLAGS = ("k", "temperature", "epochs", "seed")
 """Settings so common that they have a flag of their own."""
-SHARED = ("checkpoint", "method", "out", "quiet")
-"""What every evaluation takes besides its settings and the flags of weights from elsewhere."""
+SHARED = ("method", "out", "quiet")
+"""What every evaluation takes besides its settings and its weights."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,17 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--voc", help="all: VOCdevkit folder, for detection and segmentation too")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="all: these evaluations and no others")
-    parser.add_argument(
-        "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
-    )
-    add_foreign(parser, image_size=True)
+    add_source(parser)
     parser.add_argument("--method", default="", help="what trained such a file, for the table, as in supervised")
     parser.add_argument("--seeds", type=int, help="repetitions with other seeds; default: 1, and 3 for all")
     parser.add_argument("--out", help="file for the result; all: folder for the card")
     parser.add_argument("--k", type=int, help="knn: neighbors that vote")
     parser.add_argument("--temperature", type=float, help="knn: how fast a vote falls with distance")
     parser.add_argument("--epochs", type=int, help="passes over the training images, where there is training")
-    parser.add_argument("--seed", type=int, help="where something is random")
+    parser.add_argument("--seed", type=int, help="seed of what is random")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any other setting; all: EVALUATION.KEY=VALUE"
     )
@@ -64,7 +61,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _one(args: argparse.Namespace, model: str, options: dict[str, Any]) -> dict[str, Any]:
     from iecl import api
 
-    given = {name: getattr(args, name) for name in SHARED} | foreign(args)
+    given = {name: getattr(args, name) for name in SHARED} | source(args)
     if args.seeds is not None:
         given["seeds"] = args.seeds
     if args.evaluation == ALL:

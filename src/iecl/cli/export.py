@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.external_weights import add_foreign, foreign
+from iecl.cli.weights_source import add_source, source
 
 FORMATS = ("safetensors", "torchvision", "timm", "detectron2", "onnx")
 """The rows of `iecl.weights.formats.EXPORT_FORMATS`, which would import torch."""
@@ -17,10 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", default="", metavar="NAME", help=f"one of: {', '.join(FORMATS)}; default: by the file's name"
     )
-    parser.add_argument(
-        "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of the run"
-    )
-    add_foreign(parser, image_size=True)
+    add_source(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
 
 
@@ -28,14 +25,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the file, prove that it gives the same features, and show how to load it."""
     from iecl import api
 
-    result = api.export(
-        args.run,
-        args.out,
-        checkpoint=args.checkpoint,
-        form=args.format,
-        overwrite=args.overwrite,
-        **foreign(args),
-    )
+    result = api.export(args.run, args.out, format=args.format, overwrite=args.overwrite, **source(args))
     say(args, f"read: {result['weights']}", f"{result['path']}: {result['proof']}", "load it with:")
     say(args, *result["snippet"].split("\n"))
     return result

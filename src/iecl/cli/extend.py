@@ -8,8 +8,8 @@ from iecl.cli.pretrain import closing
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and how long it is to be."""
-    parser.add_argument("run", help="run directory to go on from; it is left as it is")
-    parser.add_argument("--epochs", type=int, required=True, help="passes over the data in all, those done included")
+    parser.add_argument("run", help="run directory to continue; it is not changed")
+    parser.add_argument("--epochs", type=int, required=True, help="total passes over the data, those done included")
     parser.add_argument("--out", default="", help="new run directory; default: RUN-N-epochs")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
 

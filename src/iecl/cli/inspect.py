@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.external_weights import add_foreign, foreign
+from iecl.cli.weights_source import add_source, source
 from iecl.console import plain_table
 
 
@@ -12,11 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A model, images, and where the report goes."""
     parser.add_argument("model", help="run directory, or a file of weights")
     parser.add_argument("--data", help="folder of images, packed file or dataset; default: that of the run")
-    parser.add_argument("--images", type=int, default=256, help="how many to look at; default: 256")
-    parser.add_argument(
-        "--checkpoint", default="final", choices=("final", "last", "best"), help="which weights of a run"
-    )
-    add_foreign(parser, image_size=True)
+    parser.add_argument("--images", type=int, default=256, help="how many images to measure; default: 256")
+    add_source(parser)
     parser.add_argument("--out", help="folder for the report; default: RUN/inspection")
 
 
@@ -24,8 +21,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Say what was found, stage by stage."""
     from iecl import api
 
-    asked = {name: getattr(args, name) for name in ("images", "checkpoint", "out", "quiet")}
-    result = api.inspect(args.model, args.data, **asked, **foreign(args))
+    asked = {name: getattr(args, name) for name in ("images", "out", "quiet")}
+    result = api.inspect(args.model, args.data, **asked, **source(args))
     say(args, f"weights: {result['weights']}", "")
     say(args, *plain_table(HEAD, [_row(stage) for stage in result["layers"]]).split("\n"), "")
     say(args, *result["findings"], f"verdict of the run: {result['verdict']}", f"written: {', '.join(result['files'])}")

@@ -10,7 +10,7 @@ from iecl.cli.pretrain import add_settings, asked
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The settings of a run, as for `iecl pretrain`."""
     add_settings(parser)
-    parser.add_argument("--out", default="", help="run directory of a run to come, which keeps the forecast")
+    parser.add_argument("--out", default="", help="directory of the future run; the forecast is kept there")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to try steps")
 
 
@@ -22,5 +22,5 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     made = api.plan(args.data, **asked(args), out=args.out, seconds=args.seconds, quiet=args.quiet)
     say(args, *words(made))
     where = f" --out {args.out}" if args.out else ""
-    say(args, f"next: iecl pretrain with the same words{where} --batch-size {made['suggested']['batch_size']}")
+    say(args, f"next: iecl pretrain with the same flags{where} --batch-size {made['suggested']['batch_size']}")
     return made

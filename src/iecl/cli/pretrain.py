@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
-from iecl.cli.external_weights import add_exceptions
+from iecl.cli.weights_source import add_exceptions
 from iecl.launch import rank_at_start
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="", help="run directory to write; default: runs/METHOD-DATA")
     parser.add_argument("--seed", type=int, help="decides every random draw")
     parser.add_argument(
-        "--init-from", "--from", dest="init_from", default="", help="run or file of weights to begin with"
+        "--init-from", "--from", dest="init_from", default="", help="run or file of weights to start from"
     )
     add_exceptions(parser)
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
 
 

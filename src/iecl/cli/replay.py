@@ -12,7 +12,7 @@ COLUMNS = ("weight_largest", "output_mean", "output_deviation", "output_largest"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and a step."""
     parser.add_argument("run", help="run directory; nothing in it is changed")
-    parser.add_argument("--step", type=int, required=True, help="optimizer step to take again, from 1 on")
+    parser.add_argument("--step", type=int, required=True, help="optimizer step to repeat, from 1 on")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:

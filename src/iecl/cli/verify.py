@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.external_weights import add_foreign, foreign
+from iecl.cli.weights_source import add_source, source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", help="exported .safetensors file, run directory, or with --backbone any file of weights"
     )
-    add_foreign(parser)
+    add_source(parser)
     parser.add_argument("--against", help="run or exported file whose features it must give")
 
 
@@ -20,16 +20,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Say what was compared, and warn of a network that nobody trained."""
     from iecl import api
 
-    result = api.verify(args.file, against=args.against, **foreign(args))
+    result = api.verify(args.file, against=args.against, **source(args))
     norms = result["norms_moved"]
-    moved = "no norms" if norms is None else f"{100 * norms:.0f} % of its norms' numbers have moved"
-    spectrum = f"singular values {result['spectrum_distance']:.1f} times as far as those of another random one"
-    verdict = "NOTHING TELLS IT FROM AN UNTRAINED NETWORK" if result["is_random"] else "it was trained"
+    moved = "no norms" if norms is None else f"{100 * norms:.0f} % of the parameters of its norms have moved"
+    spectrum = f"singular values {result['spectrum_distance']:.1f} times as far away as those of another random one"
+    verdict = "IT LOOKS LIKE AN UNTRAINED NETWORK" if result["is_random"] else "it was trained"
     say(
         args,
         f"{result['path']}: {result['weights']}",
         f"features of the built-in images: {result['features']}",
         f"metadata: {result['metadata']}",
-        f"beside a random {result['backbone']}: {moved}, {spectrum}: {verdict}",
+        f"compared with a random {result['backbone']}: {moved}, {spectrum}: {verdict}",
     )
     return result

@@ -14,15 +14,16 @@ class Effect:
 EFFECTS: dict[str, dict[str, Effect]] = {
     "knn": {
         "k": Effect("1.0 point from k = 10 to 200 with 1 % of ImageNet's labels", "facebookresearch/dino#121"),
-        "vote": Effect("cosine and plain votes differ by some tenths of a point", "estimate"),
+        "weights": Effect("cosine and plain votes differ by some tenths of a point", "estimate"),
         "temperature": Effect("below 0.5 points; matters with k = 200", "estimate"),
         "features": Effect("raw dot products lost to cosine and L2 in every report", "facebookresearch/dino#62"),
     },
     "linear": {
-        "rate": Effect(
-            "38 points after one epoch when a ViT's rate meets a ResNet (30 against 68 %)", "facebookresearch/dino#131"
+        "lr": Effect(
+            "38 points after one epoch when a ViT's learning rate is used for a ResNet (30 against 68 %)",
+            "facebookresearch/dino#131",
         ),
-        "rates": Effect("a sweep finds what a fixed rate misses: see rate", "facebookresearch/dino#131"),
+        "lrs": Effect("a sweep finds what a fixed learning rate misses: see lr", "facebookresearch/dino#131"),
         "mode": Effect(
             "fresh crops against features made once: 0.5 to 2 points, and 91.9 % needed an augmented read-out",
             "estimate; p3i0t/SimCLR-CIFAR10#8",
@@ -31,7 +32,7 @@ EFFECTS: dict[str, dict[str, Effect]] = {
         "weight_decay": Effect("below a point with many images, more with few", "estimate"),
         "normalize": Effect("up to 14 points for features of very different scales", "pengzhiliang/MAE-pytorch#65"),
         "epochs": Effect("a probe that has not converged may lack points", "estimate"),
-        "batch": Effect("below 0.3 points if the rate follows the batch", "estimate"),
+        "batch_size": Effect("below 0.3 points if the learning rate follows the batch", "estimate"),
     },
     "any": {
         "image_size": Effect("another size of view is another task for the network", "estimate"),
@@ -48,11 +49,11 @@ EFFECTS: dict[str, dict[str, Effect]] = {
     },
     "detection": {
         "neck": Effect("C4 and FPN are different tables and are never compared", "facebookresearch/moco, detection"),
-        "metric": Effect("73.97 against 80.93 for one detector", "Vastlab/Elephant-of-object-detection#6"),
+        "voc_metrics": Effect("73.97 against 80.93 for one detector", "Vastlab/Elephant-of-object-detection#6"),
         "batch_norm": Effect("35.5 against 37.5 COCO AP without statistics over devices", "WXinlong/DenseCL#7"),
     },
     "segmentation": {
-        "stride": Effect("stride and head reverse rankings", "WXinlong/DenseCL#3"),
+        "output_stride": Effect("stride and head reverse rankings", "WXinlong/DenseCL#3"),
         "data": Effect("46.9 against 69.4 mIoU without the augmented training list", "WXinlong/DenseCL#19"),
     },
 }

@@ -33,7 +33,7 @@ def compare(items: Sequence[str], evaluation: str = "") -> dict[str, Any]:
 
 
 def _partner(results: Sequence[Result], result: Result) -> Result:
-    """What a result is held against: the first of its evaluation and kind of checkpoint; by hand: the first of all."""
+    """What a result is compared with: the first of its evaluation and kind of checkpoint; by hand: the first of all."""
     if not result.evaluation:
         return results[0]
     others = [other for other in results if other.evaluation in (result.evaluation, "")]

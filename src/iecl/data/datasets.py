@@ -6,13 +6,13 @@ from iecl.errors import UserError
 from iecl.registry import Entry
 
 DATASETS: dict[str, Entry] = {
-    "shapes": Entry("iecl.data.shapes:open_shapes", "10 classes of drawn objects, 32 px, made in seconds"),
+    "shapes": Entry("iecl.data.shapes:open_shapes", "10 classes of drawn objects, 32 px, generated in seconds"),
     "digits": Entry("iecl.data.digits:open_digits", "1,797 scanned digits that come with scikit-learn, 16 px"),
-    "cifar10": Entry("iecl.data.torchvision_sets:open_cifar10", "60,000 photographs of 10 kinds, 32 px"),
-    "cifar100": Entry("iecl.data.torchvision_sets:open_cifar100", "60,000 photographs of 100 kinds, 32 px"),
-    "stl10": Entry("iecl.data.torchvision_sets:open_stl10", "13,000 labeled and 100,000 other photographs, 96 px"),
-    "imagenet": Entry("iecl.data.imagenet:open_imagenet", "ILSVRC 2012: 1.28 million photographs of 1,000 kinds"),
-    "imagenet100": Entry("iecl.data.imagenet:open_imagenet100", "100 of ImageNet's kinds, as chosen for CMC"),
+    "cifar10": Entry("iecl.data.torchvision_sets:open_cifar10", "60,000 photos of 10 classes, 32 px"),
+    "cifar100": Entry("iecl.data.torchvision_sets:open_cifar100", "60,000 photos of 100 classes, 32 px"),
+    "stl10": Entry("iecl.data.torchvision_sets:open_stl10", "13,000 labeled and 100,000 unlabeled photos, 96 px"),
+    "imagenet": Entry("iecl.data.imagenet:open_imagenet", "ILSVRC 2012: 1.28 million photos of 1,000 classes"),
+    "imagenet100": Entry("iecl.data.imagenet:open_imagenet100", "100 of ImageNet's classes, as chosen for CMC"),
 }
 """Each target is a function of (settings, split) that returns a source."""
 

@@ -224,7 +224,7 @@ def header_size(path: bytes | str | os.PathLike[str], max_pixels: int) -> tuple[
 def _content(path: bytes | str | os.PathLike[str], max_pixels: int) -> io.BytesIO:
     """The bytes of a file. Decoders read from memory: a false length in the file then cannot claim any."""
     try:
-        # Without O_NONBLOCK a pipe that took an image's place would wait for ever.
+        # Without O_NONBLOCK a pipe that took an image's place would wait forever.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - no Path can be made of bytes
             status = os.fstat(file.fileno())

@@ -314,7 +314,7 @@ class _Walk:
                 return "link to a folder" if entry.is_symlink() else "folder"
         except OSError:  # a link to itself
             return BROKEN_LINK
-        # A pipe or a device would wait for ever when opened.
+        # A pipe or a device would wait forever when opened.
         return BROKEN_LINK if entry.is_symlink() else "not a regular file"
 
 

@@ -56,5 +56,5 @@ def refuse_too_many(name: str, reasons: Counter[str], total: int, share: float, 
         raise TrainingError(
             f"{reasons.total():,} of the {total:,} files in {name} cannot be read: {reasons_of(reasons)}",
             where=f"data.max_unreadable={share:g}",
-            do=f"mend or remove them{f' (listed in {listed})' if listed else ''}, or raise data.max_unreadable",
+            do=f"fix or remove them{f' (listed in {listed})' if listed else ''}, or raise data.max_unreadable",
         )

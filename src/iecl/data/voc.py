@@ -1,8 +1,8 @@
-"""Images with boxes or masks in the layout of PASCAL VOC, every file of it looked at before it is used.
+"""Images with boxes or masks in the layout of PASCAL VOC, every file of it checked before it is used.
 
-A set is small beside the training that uses it, and a fault that shows after hours is dear. So opening a set reads all
-of its lists, annotations, masks and images once. What cannot be right is an error that names the file; boxes that
-reach over the edge are clipped, boxes without area are left out, and both are counted.
+A set is small compared with the training that uses it, and a fault that shows after hours is expensive. So opening a
+set reads all of its lists, annotations, masks and images once. What cannot be right is an error that names the file;
+boxes that reach over the edge are clipped, boxes without area are left out, and both are counted.
 """
 
 import re
@@ -221,7 +221,7 @@ def _read(path: Path, what: str) -> ImageArray:
     try:
         return decode_numbers(path, MAX_PIXELS) if what == "mask" else decode_whole(path, MAX_PIXELS)
     except Unreadable as problem:
-        do = "mend it or take it out of the list"
+        do = "fix it or take it out of the list"
         raise UserError(f"the {what} {path} cannot be read: {problem}", where=str(path), do=do) from problem
 
 

@@ -12,7 +12,7 @@ from iecl.estimators.rows import check_rows
 def coding_rate(z: Float[Tensor, "batch dim"], epsilon_squared: float = 0.25) -> Float[Tensor, ""]:
     """Nats needed to code a row of `z` up to a mean squared error of `epsilon_squared`.
 
-    R = 1/2 log det(I + dim / (batch epsilon^2) z^T z), not centerd.
+    R = 1/2 log det(I + dim / (batch epsilon^2) z^T z), not centered.
 
     Scale: 0 at z = 0, grows like dim log c once c z is large; give it normalized rows, or it is maximized by growing
     them. Unit rows: at most min(batch, dim)/2 log(1 + dim / (min(batch, dim) epsilon^2)).

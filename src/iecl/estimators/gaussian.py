@@ -28,8 +28,8 @@ def covariance(
         UserError: for fewer than 2 rows, and without shrinkage for fewer rows than columns + 1.
     """
     check_rows(z, "a covariance")
-    centerd = z - z.mean(0)
-    return shrunk(centerd.T @ centerd / (len(z) - unbiased), len(z), shrinkage, floor)
+    centered = z - z.mean(0)
+    return shrunk(centered.T @ centered / (len(z) - unbiased), len(z), shrinkage, floor)
 
 
 def shrunk(plain: Float[Tensor, "dim dim"], rows: int, shrinkage: float, floor: float) -> Float[Tensor, "dim dim"]:
@@ -67,7 +67,7 @@ def log_det_entropy(
     Bias: without shrinkage half of `log_det_bias(batch, dim)`, which is large near batch = dim; compare only values of
     the same batch, width and shrinkage.
     Cost: batch dim^2 + dim^3.
-    Collapse: finite through the floor. Without shrinkage the gradient grows like 1 / (smallest deviation).
+    Collapse: finite through the floor. Without shrinkage the gradient grows like 1 / (smallest std).
 
     >>> z = torch.tensor([[1., 1], [1, -1], [-1, 1], [-1, -1]])     # the identity is its biased covariance
     >>> round(log_det_entropy(z, shrinkage=0, floor=0, unbiased=False).item(), 6)     # log(2 pi e)

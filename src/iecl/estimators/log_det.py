@@ -130,7 +130,7 @@ def stochastic_log_det(
 
     Bias: only the quadrature's, never downwards: with condition number k the error falls as
     ((sqrt k - 1) / (sqrt k + 1))^(2 steps), and `truncation` says what the last step changed.
-    Deviation: falls as 1 / sqrt(probes); per dimension it also falls as 1 / sqrt(dim). Exact for diagonal matrices.
+    Standard error: falls as 1 / sqrt(probes), per dimension also as 1 / sqrt(dim). Exact for diagonal matrices.
     Cost: probes x steps products with the matrix.
 
     >>> matrix = torch.diag(torch.tensor([1.0, 2, 4], dtype=torch.float64))

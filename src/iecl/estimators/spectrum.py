@@ -18,8 +18,8 @@ SMALLEST = 1e-12
 def spectrum(z: Float[Tensor, "batch dim"], least_norm: float = 1e-12) -> Float[Tensor, " shares"]:
     """Share of each direction in the squared norm of all rows, and last the share that is missing to 1.
 
-    Eigenvalues of z z^T / tr(z z^T), smallest first, not centerd. Below a Frobenius norm of `least_norm` the rows count
-    as partly missing, and what is missing as one more direction: rows that are all 0 are one point, of entropy 0.
+    Eigenvalues of z z^T / tr(z z^T), smallest first, not centered. Below a Frobenius norm of `least_norm` rows count as
+    partly missing, and what is missing as one more direction: rows that are all 0 are one point, of entropy 0.
 
     >>> [round(share, 6) for share in spectrum(torch.diag(torch.tensor([1., 3.]))).tolist()]
     [0.1, 0.9, 0.0]
@@ -37,7 +37,7 @@ def spectrum(z: Float[Tensor, "batch dim"], least_norm: float = 1e-12) -> Float[
 def von_neumann_entropy(z: Float[Tensor, "batch dim"], least_norm: float = 1e-12) -> Float[Tensor, ""]:
     """Entropy of the spectrum in nats: -sum l log l over the eigenvalues l of z z^T / tr(z z^T).
 
-    Scale: invariant. Range: 0 (one direction) to log min(batch, dim). Not centerd: a common mean is a direction too.
+    Scale: invariant. Range: 0 (one direction) to log min(batch, dim). Not centered: a common mean is a direction too.
     Bias: too low by about (dim - 1) / (2 batch) for isotropic rows, since a sample's spectrum is never flat.
     Cost: batch dim min(batch, dim), and the smaller side cubed for the eigenvalues.
     Collapse: equal rows give 0, with a finite gradient.

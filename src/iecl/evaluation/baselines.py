@@ -8,12 +8,11 @@ from iecl.data.factory import open_source
 from iecl.data.loader import in_order
 from iecl.data.settings import DataSettings
 from iecl.evaluation.context import EvaluationContext
-from iecl.evaluation.external_weights import RANDOM, random_backbone
 from iecl.evaluation.features import Features
 from iecl.evaluation.knn import knn
-from iecl.evaluation.model import LoadedModel
 from iecl.views.pipeline import make_plain
 from iecl.views.policies import plain_share
+from iecl.weights.external import RANDOM, random_model
 
 
 def knn_of_pixels(data: str) -> float:
@@ -29,9 +28,7 @@ def knn_of_pixels(data: str) -> float:
 def knn_of_random(data: str, backbone: str, seed: int = 0) -> float:
     """Accuracy by kNN of a freshly initialized backbone whose batch norms have seen a few batches."""
     settings = resolve_data(DataSettings(name=data))
-    module, words = random_backbone(backbone, seed)
-    size, mean, std = settings.image_size, settings.mean, settings.std
-    model = LoadedModel(module.eval(), backbone, size, mean, std, "never trained", words, {"method": RANDOM})
+    model = random_model(backbone, seed, image_size=settings.image_size, mean=settings.mean, std=settings.std)
     context = EvaluationContext(model, RANDOM, data, ProgressLine(quiet=True), device=torch.device("cpu"))
     return knn(context.train, context.test).top1
 

@@ -1,6 +1,6 @@
 """All evaluations of one backbone on one page: the card, as Markdown for people and as JSON for programs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +28,15 @@ def evaluate_all(
     voc: str | None = None,
     only: Iterable[str] = (),
     checkpoint: str = "final",
-    backbone: str = "",
-    image_size: int = 0,
-    layout: str = "",
-    allow: Sequence[str] = (),
-    method: str = "",
     seeds: int = 3,
     out: Path | str | None = None,
     quiet: bool = True,
     options: Options | None = None,
+    **external: Any,
 ) -> dict[str, Any]:
     """Measure a backbone with every protocol that the data allow, and write the card.
 
-    Each result is written as soon as it is there; a long evaluation that was broken off goes on from its last epoch.
+    Each result is written as soon as it is there; a long evaluation that was interrupted goes on from its last epoch.
 
     Args:
         target: as for `evaluate`.
@@ -48,19 +44,14 @@ def evaluate_all(
         voc: a VOCdevkit folder; without it detection and segmentation are left out.
         only: names of evaluations; by default all.
         checkpoint: which weights of a run.
-        backbone: what a file from elsewhere, or `random`, is.
-        image_size: side of a view for such a backbone.
-        layout: how such a file names its tensors, where that is not clear.
-        allow: patterns of its tensors that may be missing, misshapen or unexpected.
-        method: what trained such a file, as in `supervised`: the paper's number for it is shown beside.
         seeds: repetitions of each evaluation that has a seed.
         out: folder for the card; by default the run's `evaluations/`.
         quiet: show no progress.
         options: settings by evaluation, as in `{"linear": {"epochs": 100}}`.
+        **external: as for `evaluate`: backbone, image_size, layout, allow, method.
     """
     chosen = {name: prepare(name, (options or {}).get(name, {})) for name in _names(only, voc)}
-    foreign: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "layout": layout, "allow": allow}
-    model = load_model(target, checkpoint, **foreign, method=method)
+    model = load_model(target, checkpoint, **external)
     folder = _folder(target, out)
     results = []
     with ProgressLine(quiet) as line:
@@ -114,7 +105,7 @@ def _spoken(result: Mapping[str, Any]) -> str:
 
 
 def numbers(results: Iterable[Mapping[str, Any]]) -> str:
-    """Every number of one model, with its deviation, its repetitions and how many images it rests on."""
+    """Every number of one model, with its standard deviation, its repetitions and how many images it rests on."""
     rows = [
         [result["evaluation"], name.replace("_", " "), _share(result, name), *_base(result, name)]
         for result in results

@@ -18,13 +18,13 @@ from iecl.data.loader import in_order
 from iecl.data.settings import DataSettings
 from iecl.data.source import Source
 from iecl.errors import UserError
-from iecl.evaluation.external_weights import RANDOM
 from iecl.evaluation.features import Features, extract, extract_crops, no_labels
-from iecl.evaluation.model import LoadedModel
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import read_config
 from iecl.views.pipeline import make_plain
 from iecl.views.policies import SMALL, plain_share
+from iecl.weights.external import RANDOM
+from iecl.weights.model import LoadedModel
 
 STATISTICS_BATCHES, STATISTICS_BATCH = 8, 256
 """How much an untrained backbone's batch norms see before it is measured."""
@@ -49,7 +49,7 @@ class EvaluationContext:
     keep_decoded: bool = False
     """Keep decoded images in memory, which pays when they are read more than once."""
     work: Path | None = None
-    """A folder in which a long evaluation may keep what it needs to go on after a break; None: it starts anew."""
+    """A folder in which a long evaluation may keep what it needs to go on after a break; None: it starts over."""
     device: torch.device = field(default_factory=best_device)
     skipped: dict[str, str] = field(default_factory=dict)
     """Reason by path of each file that was left out."""
@@ -63,7 +63,7 @@ class EvaluationContext:
         is_run = Path(self.target).is_dir()
         trained_on = read_config(RunDirectory(self.target)).data if is_run else DataSettings()
         if self.given is not None:
-            # The same folder of named sets, the same limits; everything that depends on the images is chosen anew.
+            # The same folder of named sets, the same limits; everything that depends on the images is chosen again.
             chosen = replace(trained_on, name=self.given, labels="auto", decode_size=0, mean=(), std=())
         elif is_run:
             # A run may have ignored the class folders; to measure it they are needed.
@@ -84,7 +84,7 @@ class EvaluationContext:
 
     @property
     def has_own_test(self) -> bool:
-        """Whether the data come with test images; otherwise a fixed part of a folder takes their place."""
+        """Whether the data come with test images; otherwise a fixed part of a folder is used instead."""
         return has_test(self.data.name)
 
     def place(self, name: str, *what: Any) -> Path | None:
@@ -119,7 +119,7 @@ class EvaluationContext:
     @cached_property
     def train(self) -> Features:
         """One row for each labeled training image, seen once and plain."""
-        both = self.train_images, self.test_images  # a fault of either is told before the work
+        both = self.train_images, self.test_images  # a fault of either ends the work before it starts
         if self.model.method == RANDOM:
             self._estimate_statistics()
         return self.features(both[0], "train").labeled("train")

@@ -66,7 +66,7 @@ class DetectionSettings:
     channels: int = setting(256, "fpn: channels of the pyramid", low=1)
     hidden_dim: int = setting(1024, "fpn: width of the two linear layers for a region", low=1)
     rois: int = setting(512, "regions of a training image that the second stage learns from", low=1)
-    proposals: int = setting(1000, "regions of a test image that the second stage looks at; twice in training", low=1)
+    proposals: int = setting(1000, "regions of a test image for the second stage; twice as many in training", low=1)
     num_workers: int = setting(2, "threads that read images; changes no number", low=0)
     seed: int = setting(0, "decides new weights, order and draws", low=0, high=LARGEST)
 
@@ -74,7 +74,7 @@ class DetectionSettings:
         if self.neck == "fpn" and len(self.anchors) != LEVELS:
             raise ValueError(f"neck fpn needs {LEVELS} anchors, one for each level, not {len(self.anchors)}")
         if not self.anchors or not self.min_sizes:
-            raise ValueError("anchors and short_sides must name at least one size")
+            raise ValueError("anchors and min_sizes must name at least one size")
 
 
 @final

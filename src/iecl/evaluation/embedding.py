@@ -52,7 +52,7 @@ def embed(
     Raises:
         UserError: the file's name, the weights or the data are not usable.
     """
-    write = _writer(out, overwrite)  # a wrong name is told before the work, not after
+    write = _writer(out, overwrite)  # a wrong name is refused before the work, not after
     model = load_model(target, checkpoint, **foreign)
     with ProgressLine(quiet) as line:
         context = EvaluationContext(model, target, data, line)

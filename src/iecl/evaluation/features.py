@@ -100,13 +100,13 @@ def extract(
         source: the images.
         image_size: side of the view.
         mean: mean of each channel on the scale 0 to 1, as in training.
-        std: deviation of each channel, as in training.
+        std: standard deviation of each channel, as in training.
         share: side of the middle square as a share of the image's shorter side; 1 for small images.
         device: where the backbone is and computes.
         batch: images in one forward pass; changes no number beyond rounding.
         workers: processes that decode.
-        progress: is told how many images are done, of how many.
-        on_bad: is told each file that is left out; without it, the log is.
+        progress: called with how many images are done, of how many.
+        on_bad: called with each file that is left out; by default it is logged.
     """
 
     def view(images: Batch) -> Tensor:

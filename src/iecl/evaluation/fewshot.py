@@ -36,7 +36,7 @@ class FewShotSettings:
 
     def __post_init__(self) -> None:
         if not self.budgets:
-            raise ValueError("shares and shots are both empty: there is nothing to measure")
+            raise ValueError("label_fractions and shots are both empty: there is nothing to measure")
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -84,7 +84,7 @@ def few_shot(
         test: labeled features of other images.
         settings: which budgets, how many tries.
         hashes: a number for each labeled row of `train` that the draws are made of; None: its index.
-        progress: is told how many classifiers are done, of how many.
+        progress: called with how many classifiers are done, of how many.
 
     Raises:
         UserError: labels are missing, there is only one class, or a feature is not finite.
@@ -134,7 +134,7 @@ class FewShot(Evaluation):
         )
 
     def measure(self, context: EvaluationContext) -> Scores:
-        """Means over the tries; their spread, fingerprints of the draws and their lists are among the details."""
+        """Means over the trials; among the details are standard deviations, and fingerprints and lists of the draws."""
         train = context.train
         names = names_of(context.train_images, train.index)
         results = few_shot(

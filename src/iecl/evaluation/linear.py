@@ -73,8 +73,8 @@ def linear(
         of_epoch: gives other features of the training images in each epoch, such as those of random crops.
         hashes: a number for each labeled row of `train` that decides which ones are held out; None: its index.
         device: where to train.
-        progress: is told how many epochs are done, of how many.
-        folder: with `of_epoch`, whose features are dear: where a checkpoint of each epoch is kept, to go on from.
+        progress: called with how many epochs are done, of how many.
+        folder: with `of_epoch`, whose features are expensive: where a checkpoint of each epoch is kept, to go on from.
 
     Raises:
         UserError: labels are missing, there is only one class, a feature is not finite, or nothing can be held out.
@@ -203,7 +203,7 @@ def _half(progress: Progress | None, epochs: int, *, first: bool) -> Progress | 
 
 @final
 class Linear(Evaluation):
-    """The linear probe, on features that are computed once or, to the letter, anew from crops in each epoch."""
+    """The linear probe, on features that are computed once or, to the letter, from new crops in each epoch."""
 
     Settings = LinearSettings
 

@@ -18,7 +18,7 @@ _ITERATIONS, _TOLERANCE = 1000, 1e-5
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best of several penalties, chosen without a look at the test images."""
+    """The best of several penalties, chosen without the test images."""
 
     metrics: ClassificationMetrics
     """On the test images."""

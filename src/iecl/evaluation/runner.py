@@ -19,7 +19,7 @@ from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
-from iecl.evaluation.model import load_model
+from iecl.evaluation.model import EXTERNAL, load_model
 from iecl.registry import resolve
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.settings import as_values, build
@@ -32,11 +32,6 @@ def evaluate(
     data: str | None = None,
     *,
     checkpoint: str = "final",
-    backbone: str = "",
-    image_size: int = 0,
-    layout: str = "",
-    allow: Sequence[str] = (),
-    method: str = "",
     seeds: int = 1,
     out: Path | str | None = None,
     quiet: bool = True,
@@ -44,7 +39,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a backbone; returns the scores together with the whole protocol that they belong to.
 
-    For a run directory the result is also written to a file in its `evaluations/`. A long evaluation that is broken off
+    For a run directory the result is also written to a file in its `evaluations/`. A long evaluation that was stopped
     goes on from its last epoch when the same call is made again.
 
     Args:
@@ -52,22 +47,18 @@ def evaluate(
         target: a run directory, a checkpoint in one, a file of weights, or `random`; see `load_model`.
         data: labeled folder or named dataset; by default the one that the run was trained on.
         checkpoint: which weights of a run: `final`, `last` or `best`.
-        backbone: what a file from elsewhere, or `random`, is.
-        image_size: side of a view for such a backbone; 0: what it is meant for.
-        layout: how such a file names its tensors, where that is not clear.
-        allow: patterns of its tensors that may be missing, misshapen or unexpected.
-        method: what trained such a file, as in `supervised`: the paper's number for it is shown beside.
         seeds: how often to repeat, each time with another seed; the numbers are then means.
         out: a JSON file for the result, besides the one in a run directory.
         quiet: show no progress.
-        **options: the evaluation's own settings.
+        **options: the evaluation's own settings, and what `load_model` takes for a file from elsewhere and `random`:
+            backbone, image_size, layout, allow, method.
 
     Raises:
         UserError: an option, the weights or the data are not usable.
     """
+    external = {key: options.pop(key) for key in EXTERNAL if key in options}
     evaluation = prepare(name, options)
-    foreign: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "layout": layout, "allow": allow}
-    model = load_model(target, checkpoint, **foreign, method=method)
+    model = load_model(target, checkpoint, **external)
     with ProgressLine(quiet) as line:
         context = EvaluationContext(model, target, data, line, keep_decoded=evaluation.rereads)
         return measure(name, evaluation, context, seeds=seeds, checkpoint=checkpoint, out=out)
@@ -138,7 +129,7 @@ def _repetitions(evaluation: Evaluation, seeds: int) -> list[Evaluation]:
 
 
 def _means(found: Sequence[Scores]) -> dict[str, Any]:
-    """Each number, as the mean over the seeds with their deviation where there are several."""
+    """Each number, as the mean over the seeds with their standard deviation where there are several."""
     by_name = {name: [scores.values[name] for scores in found] for name in found[0].values}
     if len(found) == 1:
         return {name: values[0] for name, values in by_name.items()}

@@ -17,7 +17,7 @@ from iecl.data.source import Source
 
 RULE = (
     "of each class the images with the lowest draws; a draw is counter.bits(key(seed, 'labels', try), hash), a hash "
-    "is counter.key(0, 'image NAME'), a name is the path below the data's folder or the number in a named set"
+    "is counter.key(0, 'picture NAME'), a name is the path below the data's folder or the number in a named set"
 )
 VALIDATION_SHARE = 0.1
 """Share of the training images that a hyper-parameter is chosen on."""
@@ -61,7 +61,7 @@ def names_of(source: Source, index: Int64[Tensor, " n"]) -> list[str]:
 
 
 def hashes_of(names: Iterable[str]) -> Int64[Tensor, " n"]:
-    """64 bits for each name, the same ones for ever."""
+    """64 bits for each name, always the same."""
     return torch.tensor([counter.key(0, f"picture {name}") for name in names], dtype=torch.int64)
 
 

@@ -62,7 +62,7 @@ def draw_block(
     look: tuple[tuple[float, ...], tuple[float, ...]],
     out: Path,
 ) -> None:
-    """Views, the same behind the block, and the change (gray: none); `look` is mean and deviation of each channel."""
+    """Views, the same behind the block, and the change (gray: none); `look` is mean and std of each channel."""
     mean, std = (torch.tensor(values)[:, None, None] for values in look)
     shown = [images[:SHOWN] * std + mean for images in (before, after)]
     rows = {"view": shown[0], "behind the block": shown[1], "change": (shown[1] - shown[0]) / 2 + 0.5}

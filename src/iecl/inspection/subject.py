@@ -17,7 +17,7 @@ from iecl.data.listing import one_walk
 from iecl.data.source import Source
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
-from iecl.evaluation.model import LoadedModel, load_model
+from iecl.evaluation.model import load_model
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
 from iecl.methods.ie_cl import IECL
@@ -29,6 +29,7 @@ from iecl.training.factory import assemble_method
 from iecl.views.pipeline import make_plain, make_views
 from iecl.views.policies import AugmentationSettings, ViewSpec, plain_share, resolve_views
 from iecl.weights.file import load_into
+from iecl.weights.model import LoadedModel
 
 LEAST_IMAGES = 8
 
@@ -101,7 +102,7 @@ def _count(images: int, there: int, block: InputBlock | None) -> int:
     if wanted < LEAST_IMAGES or wanted > there:
         few = min(wanted, there)
         raise UserError(
-            f"{few} images are too few to look at: it takes {max(wanted, LEAST_IMAGES)}",
+            f"{few} images are too few: it takes {max(wanted, LEAST_IMAGES)}",
             where="--images" if images < LEAST_IMAGES else "--data",
         )
     return wanted

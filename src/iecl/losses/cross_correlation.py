@@ -43,5 +43,5 @@ def barlow_twins(
 
 
 def _standardized(z: Tensor, eps: float) -> Tensor:
-    centerd = z - z.mean(0)
-    return centerd / (centerd.square().mean(0) + eps).sqrt()
+    centered = z - z.mean(0)
+    return centered / (centered.square().mean(0) + eps).sqrt()

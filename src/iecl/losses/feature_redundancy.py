@@ -20,7 +20,7 @@ def feature_redundancy(
 ) -> Float[Tensor, ""]:
     """5 (on + off) of the correlations C between each view and the other view's target, which is held still.
 
-    Columns are divided by their norm over the batch, and not centerd. on = root of the mean of (C_ii - 1)^2, off = root
+    Columns are divided by their norm over the batch, not centered. on = root of the mean of (C_ii - 1)^2, off = root
     of the mean of C_ij^2 with i != j, the means over both pairs of views.
 
     Collapse to equal columns: 5. Opposite: 10. Equal and decorrelated: 0, up to 1e-5 from the roots. Cost: batch dim^2.

@@ -40,7 +40,7 @@ def matrix_uniformity(
 ) -> Float[Tensor, ""]:
     """MCE(`weight` I, C + `ridge` I), C the cross-covariance of the two sets of rows: spreads over all directions.
 
-    Rows are scaled to length 1 and then centerd. Not symmetric in its arguments, and C is not a symmetric matrix.
+    Rows are scaled to length 1 and then centered. Not symmetric in its arguments, and C is not a symmetric matrix.
 
     Collapse: -dim weight log(ridge), 0 for ridge 1, which is above any spread embedding's value. One row is collapse.
     """
@@ -55,7 +55,7 @@ def matrix_alignment(
 ) -> Float[Tensor, ""]:
     """MCE(C_target + `ridge` I, C_online + `ridge` I): gives the two sets of rows the same covariance.
 
-    Rows are scaled to length 1 and then centerd. Collapse: -dim ridge log(ridge).
+    Rows are scaled to length 1 and then centered. Collapse: -dim ridge log(ridge).
     """
     ours, theirs = _covariance(online, online), _covariance(target, target)
     identity = torch.eye(len(ours), dtype=ours.dtype, device=ours.device)

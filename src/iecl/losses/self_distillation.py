@@ -1,4 +1,4 @@
-"""DINO's loss: the student's softmax matches the teacher's centerd and sharpened one (Caron et al. 2021)."""
+"""DINO's loss: the student's softmax matches the teacher's centered and sharpened one (Caron et al. 2021)."""
 
 import torch
 from jaxtyping import Float

@@ -28,7 +28,7 @@ def covariance_penalty(z: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
     Covariances are over the batch, dim x dim, and divided by batch - 1: with several processes give it the gathered
     rows, so that this is the whole batch.
 
-    Collapse: 0, which is why it needs `variance_hinge` beside it. All features equal, with deviation 1: dim - 1.
+    Collapse: 0, which is why it needs `variance_hinge` beside it. All features equal, with std 1: dim - 1.
     Cost: batch dim^2.
 
     >>> import torch
@@ -36,6 +36,6 @@ def covariance_penalty(z: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
     >>> round(covariance_penalty(column.repeat(1, 3) * 0.75**0.5).item(), 6)
     2.0
     """
-    centerd = z - z.mean(0)
-    covariance = centerd.T @ centerd / (len(z) - 1)
+    centered = z - z.mean(0)
+    covariance = centered.T @ centered / (len(z) - 1)
     return (covariance - covariance.diagonal().diag()).square().sum() / z.shape[1]

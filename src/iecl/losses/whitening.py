@@ -26,8 +26,8 @@ def whiten(z: Float[Tensor, "*group rows dim"], shrink: float = 0.0) -> Float[Te
     >>> round(z.square().sum(1).mean().item(), 3)     # dim (rows - 1) / rows
     3.875
     """
-    centerd = z - z.mean(-2, keepdim=True)
-    covariance = centerd.mT @ centerd / (z.shape[-2] - 1)
+    centered = z - z.mean(-2, keepdim=True)
+    covariance = centered.mT @ centered / (z.shape[-2] - 1)
     identity = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
     factor, failed = torch.linalg.cholesky_ex((1 - shrink) * covariance + shrink * identity)
     if failed.any() and z.isfinite().all():  # a NaN goes on to the loss, where the run says so
@@ -36,7 +36,7 @@ def whiten(z: Float[Tensor, "*group rows dim"], shrink: float = 0.0) -> Float[Te
             where="whitening",
             do="lower optimizer.lr, enlarge method.whitening_size, or set method.shrink=1e-4",
         )
-    white: Tensor = torch.linalg.solve_triangular(factor, centerd.mT, upper=False)
+    white: Tensor = torch.linalg.solve_triangular(factor, centered.mT, upper=False)
     return white.mT
 
 

@@ -45,7 +45,7 @@ def feature_std(features: Float[Tensor, "batch dim"]) -> Float[Tensor, ""]:
     >>> round(feature_std(corners).item(), 4), feature_std(torch.ones(4, 2)).item()
     (1.0, 0.0)
     """
-    check_rows(features, "the feature deviation")
+    check_rows(features, "the feature std")
     unit = F.normalize(features, dim=1)
     return unit.std(0, correction=0).mean() * math.sqrt(features.shape[1])
 
@@ -132,7 +132,7 @@ def read_embedding(
 ) -> dict[str, Tensor]:
     """All readings of a step by the names they have in the log.
 
-    Rank and deviation are those of the features, uniformity and entropy those of the anchor's projections; what a step
+    Rank and std are those of the features, uniformity and entropy those of the anchor's projections; what a step
     has no projections for is left out. Only the first 1024 rows of each are read.
 
     >>> z = torch.eye(8)

@@ -139,7 +139,7 @@ def stochastic_log_abs_det(
     """Log of |det J| = 1/2 tr log(J'J) by random signs and Lanczos: for images whose Jacobian cannot be written down.
 
     Bias: upwards, by the quadrature; negligible where the singular values lie within a factor of ten or so, visible
-    where some are near 0 (`truncation` then is large). Deviation: given, falls as 1 / sqrt(probes).
+    where some are near 0 (`truncation` then is large). Standard error: given, falls as 1 / sqrt(probes).
     Cost: probes x steps pushes and pulls, about four forward passes of `f` each.
 
     >>> found = stochastic_log_abs_det(lambda x: -2 * x, torch.zeros(1, 8))

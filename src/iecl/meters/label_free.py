@@ -22,7 +22,7 @@ FIRST, LAST = 3, 100
 @torch.no_grad()
 @full_precision
 def rank_me(features: Float[Tensor, "rows dim"]) -> Float[Tensor, ""]:
-    """RankMe (Garrido et al. 2023): exp of the entropy of the singular values, as they are, not centerd.
+    """RankMe (Garrido et al. 2023): exp of the entropy of the singular values, as they are, not centered.
 
     Scale: invariant. Range: 1 to min(rows, dim). It weighs small directions more than `effective_rank`, which is made
     of squares. Equal rows have rank 1.
@@ -49,9 +49,9 @@ def power_law(features: Float[Tensor, "rows dim"]) -> Float[Tensor, ""]:
     1.5
     """
     check_rows(features, "the power law")
-    centerd = features - features.mean(0)
-    values: Tensor = torch.linalg.svdvals(centerd).square()[FIRST - 1 : LAST]
-    values = values[values > values.new_tensor(SMALLEST) * centerd.square().sum().clamp_min(SMALLEST)]
+    centered = features - features.mean(0)
+    values: Tensor = torch.linalg.svdvals(centered).square()[FIRST - 1 : LAST]
+    values = values[values > values.new_tensor(SMALLEST) * centered.square().sum().clamp_min(SMALLEST)]
     if len(values) < 2:
         return features.new_tensor(torch.inf)
     place = torch.arange(FIRST, FIRST + len(values), device=values.device, dtype=values.dtype)

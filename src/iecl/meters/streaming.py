@@ -54,8 +54,8 @@ class Moments:
             return
         rows = z.detach().to("cpu", torch.float64)
         own.count, own.mean = len(rows), rows.mean(0)
-        centerd = rows - own.mean
-        own.scatter = centerd.T @ centerd
+        centered = rows - own.mean
+        own.scatter = centered.T @ centered
         self.merge(own)
 
     def merge(self, other: "Moments") -> None:

@@ -21,7 +21,7 @@ SPREAD = (
 )
 DOUBT = "few directions are left: compare its kNN with that of a random backbone before you rely on it"
 UNLEARN = (
-    "try a learning rate three times smaller; with a queue, a shorter one or a slower momentum copy; and look whether "
+    "try a learning rate three times smaller; with a queue, a shorter one or a slower momentum copy; and check whether "
     "the views keep what the classes differ in"
 )
 LONGER_STEPS = "try a learning rate three times larger, and check that the warm-up ends early in the run"
@@ -39,7 +39,7 @@ class Verdict:
     """The first thing to try."""
 
 
-UNTRAINED = Verdict("untrained", ("the method trains nothing: it is the floor under the others",), "")
+UNTRAINED = Verdict("untrained", ("the method trains nothing: it is the baseline for the others",), "")
 
 
 def verdict(history: History, width: int | None = None) -> Verdict:
@@ -59,7 +59,7 @@ def verdict(history: History, width: int | None = None) -> Verdict:
         return Verdict("diverged", broken, LOWER_RATE)
     loss = _series(history, "loss")
     if len(loss) < ENOUGH_ROWS:
-        seen = f"{len(loss)} readings of the loss, {ENOUGH_ROWS} are needed to tell"
+        seen = f"{len(loss)} readings of the loss, {ENOUGH_ROWS} are needed for a verdict"
         return Verdict("too short", (seen,), "let it run longer, or log more often")
     exploded = tuple(_exploded(loss))
     if exploded:
@@ -123,9 +123,9 @@ def _small_deviation(history: History) -> Iterator[str]:
         return
     now, (peak_step, peak) = _last(series), _peak(series)
     if now < 0.1:
-        yield f"feature deviation is {_number(now)}, where 1 is healthy: the features of all images are nearly equal"
+        yield f"feature std is {_number(now)}, where 1 is healthy: the features of all images are nearly equal"
     elif now < 0.2 and now < peak / 2:
-        yield f"feature deviation fell from {_number(peak)} to {_number(now)} since step {peak_step:,}"
+        yield f"feature std fell from {_number(peak)} to {_number(now)} since step {peak_step:,}"
 
 
 def _small_rank(history: History, width: int | None) -> Iterator[str]:
@@ -186,7 +186,7 @@ def _moved(series: Series, share: float) -> bool:
 
 def _healthy(history: History, loss: Series) -> Verdict:
     reasons = [f"loss went from {_number(_first(loss))} to {_number(_last(loss))}"]
-    for name, words in (("effective_rank", "effective rank"), ("feature_std", "feature deviation")):
+    for name, words in (("effective_rank", "effective rank"), ("feature_std", "feature std")):
         series = _series(history, f"meter/{name}")
         if series:
             reasons.append(f"{words} went from {_number(_first(series))} to {_number(_last(series))}")
@@ -195,7 +195,7 @@ def _healthy(history: History, loss: Series) -> Verdict:
     early, late = (median(value for _, value in part) for part in (quarter[:half], quarter[half:]))
     total = abs(_last(loss) - _first(loss))
     is_falling = early - late > 0.05 * total  # an even fall over the whole run would give 0.125
-    advice = "the loss is still falling: train longer" if is_falling else "nothing to mend"
+    advice = "the loss is still falling: train longer" if is_falling else "nothing to fix"
     ranks = _series(history, "meter/effective_rank")
     # Random features use many directions, so that a fall at the very start is normal: no verdict, but no silence.
     has_shrunk = bool(ranks) and _last(ranks) < ranks[0][1] / 4

@@ -8,31 +8,31 @@ METHODS: dict[str, Entry] = {
     "moco-v2": Entry("iecl.methods.moco_v2:MoCoV2", "match a momentum copy's key among the batch or a queue of keys"),
     "moco-v3": Entry("iecl.methods.moco_v3:MoCoV3", "predict a momentum copy's key among the keys of a large batch"),
     "byol": Entry("iecl.methods.byol:BYOL", "predict a momentum copy's projection of the other view, no negatives"),
-    "simsiam": Entry("iecl.methods.simsiam:SimSiam", "predict the own projection of the other view, held still"),
+    "simsiam": Entry("iecl.methods.simsiam:SimSiam", "predict its own projection of the other view, detached"),
     "swav": Entry("iecl.methods.swav:SwAV", "predict from each view the balanced cluster assignment of another"),
-    "nnclr": Entry("iecl.methods.nnclr:NNCLR", "contrast with the nearest past image in place of the view itself"),
+    "nnclr": Entry("iecl.methods.nnclr:NNCLR", "contrast with the nearest past image instead of the view itself"),
     "all4one": Entry("iecl.methods.all4one:All4One", "contrast neighbors, a transformer's summary of them, features"),
     "matrix-ssl": Entry(
         "iecl.methods.matrix_ssl:MatrixSSL", "cross-entropies between covariance matrices of two encoders"
     ),
     "w-mse": Entry("iecl.methods.w_mse:WMSE", "whiten the embeddings, then only pull views together"),
-    "deepcluster": Entry("iecl.methods.deepcluster:DeepCluster", "learn labels that k-means of the features made"),
+    "deepcluster": Entry("iecl.methods.deepcluster:DeepCluster", "classify images into clusters that k-means found"),
     "deepcluster-v2": Entry(
         "iecl.methods.deepcluster_v2:DeepClusterV2", "predict clusters of the last epoch's projections"
     ),
     "minent": Entry("iecl.methods.minent:MinEnt", "move outputs to the other view's nearest one-hot vector"),
-    "light-moco": Entry("iecl.methods.light_moco:LightMoCo", "MoCo with part of the answer on the nearest negatives"),
+    "light-moco": Entry("iecl.methods.light_moco:LightMoCo", "MoCo with part of the target on the nearest negatives"),
     "s3oc": Entry("iecl.methods.s3oc:S3OC", "cluster centers as layers, hard assignments as targets"),
     "barlow-twins": Entry(
-        "iecl.methods.barlow_twins:BarlowTwins", "the cross-correlation of two views is to be the identity"
+        "iecl.methods.barlow_twins:BarlowTwins", "make the cross-correlation of two views the identity"
     ),
-    "vicreg": Entry("iecl.methods.vicreg:VICReg", "match views while features vary, and vary apart"),
-    "dino": Entry("iecl.methods.dino:DINO", "match the centerd, sharpened output of the own momentum copy"),
+    "vicreg": Entry("iecl.methods.vicreg:VICReg", "match views; keep features varied and uncorrelated"),
+    "dino": Entry("iecl.methods.dino:DINO", "match the centered, sharpened output of its momentum copy"),
     "viewmaker": Entry(
         "iecl.methods.viewmaker:Viewmaker", "contrast views that a network makes as hard as its budget allows"
     ),
-    "supervised": Entry("iecl.methods.supervised:Supervised", "cross-entropy with labels: the line to compare with"),
-    "random": Entry("iecl.methods.random:Random", "no training at all: the floor under every method"),
+    "supervised": Entry("iecl.methods.supervised:Supervised", "cross-entropy with labels: the upper reference"),
+    "random": Entry("iecl.methods.random:Random", "no training at all: the lower reference"),
 }
 
 WRAPPER = "ie-cl"

@@ -37,7 +37,7 @@ class BYOL(Method):
         k = momentum copy of projector(backbone(view))  without
         loss = mean of 2 - 2 cos(p anchor, k query)
              + mean of 2 - 2 cos(p query, k anchor)
-        momentum copy <- keep * copy + (1 - keep) * online, after each optimizer step
+        momentum copy <- m * copy + (1 - m) * online, m = ema_momentum, after each optimizer step
     """
 
     Settings = BYOLSettings

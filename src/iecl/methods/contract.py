@@ -43,7 +43,7 @@ class ParamGroup:
     rate: float | None = None
     """Peak learning rate; None: the optimizer's own."""
     is_constant: bool = False
-    """Whether it keeps its peak rate, without warm-up or cosine."""
+    """Whether it keeps its peak learning rate, without warm-up or cosine."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Method(nn.Module, ABC):
         return False
 
     def before_epoch(self, survey: Survey, clock: Clock) -> Iterable[nn.Parameter]:
-        """Before the first step of each epoch; returns parameters drawn anew, whose past the optimizer forgets."""
+        """Before the first step of each epoch; returns parameters drawn again, whose past the optimizer forgets."""
         return ()
 
     def after_backward(self, clock: Clock) -> None:
@@ -136,9 +136,9 @@ class Method(nn.Module, ABC):
         """Once after each optimizer step: momentum copies, budgets."""
 
     def meters(self, number: int = 0) -> dict[str, Float[Tensor, ""]]:
-        """Readings that are too dear for every step: asked for when a run reads its meters, right after a step.
+        """Readings that are too expensive for every step: asked for when a run reads its meters, right after a step.
 
-        `number` is how many readings came before: what is dear even then can be left out of most.
+        `number` is how many readings came before: what is expensive even then can be left out of most.
         """
         return {}
 

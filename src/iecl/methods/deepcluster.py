@@ -32,7 +32,7 @@ class DeepClusterSettings(MethodSettings):
 
 @final
 class DeepCluster(Method):
-    """A backbone and a linear head that starts anew with each epoch's labels.
+    """A backbone and a linear head that is new with each epoch's labels.
 
     formula:
         labels = k-means of the whitened features of every image, before each epoch

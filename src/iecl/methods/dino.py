@@ -1,4 +1,4 @@
-"""DINO: a student matches the centerd, sharpened output of its own momentum copy (Caron et al. 2021)."""
+"""DINO: a student matches the centered, sharpened output of its own momentum copy (Caron et al. 2021)."""
 
 from dataclasses import dataclass
 from typing import final
@@ -33,7 +33,7 @@ class DINOSettings(MethodSettings):
     norm: bool = setting(False, "batch norm in the projector's hidden layers")
     num_prototypes: int = setting(65536, "outputs of the last layer", low=2)
     temperature: float = setting(0.1, "divides the student's cosines", above=0)
-    teacher_temperature: float = setting(0.04, "divides the teacher's centerd cosines", above=0)
+    teacher_temperature: float = setting(0.04, "divides the teacher's centered cosines", above=0)
     teacher_temperature_start: float = setting(0.04, "teacher temperature in the first epoch of its warm-up", above=0)
     teacher_warmup_epochs: int = setting(0, "epochs over which the teacher temperature changes; 0: it does not", low=0)
     center_momentum: float = setting(0.9, "share of the center kept at each step", low=0, high=1)
@@ -51,7 +51,7 @@ class DINO(Method):
         s = last(projector(backbone(view)));  t = momentum copy of all three, of the full views
         loss = mean over full views and other views of
                -sum softmax((t - center) / teacher_temperature) * log softmax(s / temperature)
-        center <- center_keep * center + (1 - center_keep) * mean t
+        center <- c * center + (1 - c) * mean t, c = center_momentum
     """
 
     Settings = DINOSettings

@@ -36,7 +36,7 @@ class LightMoCoSettings(MethodSettings):
     queue_size: int = setting(4096, "past keys kept as negatives", low=1)
     ema_momentum: Ramp = setting(Ramp.constant(0.99), "share of the momentum copy kept at each step", low=0, high=1)
     norm_groups: int = setting(0, "groups of the whole batch that batch norm treats apart; 0: none", low=0)
-    smooth: Ramp = setting(Ramp.constant(0.2), "part of the answer that goes to the nearest negatives")
+    smooth: Ramp = setting(Ramp.constant(0.2), "part of the target that goes to the nearest negatives")
     num_neighbors: int = setting(10, "negatives that share it", low=1)
     spread: str = setting("equal", "how they share it, see the docs", choices=SPREADS)
     plain_epochs: int = setting(1, "epochs before it starts: at first the nearest negatives are random", low=0)
@@ -50,7 +50,7 @@ class LightMoCo(Method):
         z = projector(backbone(anchor)),  k = momentum copy of both, of the query
         y = 1 - smooth on the own key, smooth spread over the rows of the queue nearest to z
         loss = mean of -sum y log softmax(cos(z, key and queue) / temperature);  symmetric: plus the other way round
-        momentum copy <- keep * copy + (1 - keep) * online, after each optimizer step
+        momentum copy <- m * copy + (1 - m) * online, m = ema_momentum, after each optimizer step
     """
 
     Settings = LightMoCoSettings

@@ -48,7 +48,7 @@ class MoCoV2(Method):
         z = projector(backbone(anchor))                 with gradient
         k = momentum copy of both, of the query         without
         loss = mean of -log softmax(cos(z, keys) / temperature) at the own key
-        momentum copy <- keep * copy + (1 - keep) * online, after each optimizer step
+        momentum copy <- m * copy + (1 - m) * online, m = ema_momentum, after each optimizer step
     """
 
     Settings = MoCoV2Settings

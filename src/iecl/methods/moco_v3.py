@@ -42,7 +42,7 @@ class MoCoV3(Method):
         k = momentum copy of projector(backbone(view))  without
         contrast(p, k) = 2 temperature * mean of -log softmax(cos(p, keys) / temperature) at the own key
         loss = contrast(p anchor, k query) + contrast(p query, k anchor)
-        momentum copy <- keep * copy + (1 - keep) * online, after each optimizer step
+        momentum copy <- m * copy + (1 - m) * online, m = ema_momentum, after each optimizer step
     """
 
     Settings = MoCoV3Settings

@@ -21,7 +21,7 @@ class Random(Method):
     """No weight of the backbone moves; its batch norms learn the statistics of the views.
 
     formula:
-        loss = idle^2, with idle = 0 for ever
+        loss = idle^2, with idle = 0 always
     """
 
     Settings = RandomSettings

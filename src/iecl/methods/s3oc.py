@@ -30,7 +30,7 @@ class S3OCSettings(MethodSettings):
 
     def __post_init__(self) -> None:
         if not self.num_clusters:
-            raise ValueError("clusters is empty: give the number of centers of at least one layer")
+            raise ValueError("num_clusters is empty: give the number of centers of at least one layer")
 
 
 @final

@@ -24,7 +24,7 @@ class SimSiamSettings(MethodSettings):
     out_dim: int = setting(2048, "length of a projection", low=1, high=65_536)
     num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     predictor_hidden_dim: int = setting(512, "width of the predictor's hidden layer, a bottleneck", low=1, high=65_536)
-    constant_predictor: bool = setting(True, "the predictor keeps its peak rate, without warm-up and cosine")
+    constant_predictor: bool = setting(True, "the predictor keeps its peak learning rate, without warm-up and cosine")
 
 
 @final

@@ -25,7 +25,7 @@ class VICRegSettings(MethodSettings):
     out_dim: int = setting(2048, "length of a projection", low=2, high=65_536)
     num_layers: int = setting(3, "linear layers of the projector", low=1, high=4)
     invariance: float = setting(25.0, "weight of the squared distance of the views", low=0)
-    variance: float = setting(25.0, "weight of the hinge on each feature's deviation, the mean of both views", low=0)
+    variance: float = setting(25.0, "weight of the hinge on each feature's std, the mean of both views", low=0)
     covariance: float = setting(1.0, "weight of the squared covariances, the sum of both views", low=0)
 
 

@@ -27,7 +27,7 @@ class WMSESettings(MethodSettings):
     out_dim: int = setting(64, "length of a projection", low=1, high=65_536)
     num_views: int = setting(2, "views of each image; 4 in the paper's better form", low=2, high=8)
     whitening_size: int = setting(
-        0, "images whitened together, at least 2 × out; 0: the least share of the batch that has so many", low=0
+        0, "images whitened together, at least 2 × out_dim; 0: the smallest share of the batch that suffices", low=0
     )
     whitening_repeats: int = setting(
         1, "random divisions into groups over which the loss is averaged", low=1, high=1000

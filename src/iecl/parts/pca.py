@@ -28,7 +28,7 @@ def whitened(rows: Float[Tensor, "n width"], most: int) -> Float[Tensor, "n comp
     return torch.cat([normalize((some - mean) @ scaled, dim=1) for some in pieces])
 
 
-def _scatter(centerd: Tensor) -> Tensor:
+def _scatter(centered: Tensor) -> Tensor:
     """In doubles on the CPU: the squares of a narrow direction must survive, and not every accelerator has doubles."""
-    exact = centerd.cpu().double()
+    exact = centered.cpu().double()
     return exact.T @ exact

@@ -1,7 +1,7 @@
 """Batch norm in groups: one device normalizes as several would, each with its own part of the batch.
 
 In momentum contrast an image and its key should not share their batch companions, or the encoder finds the right key by
-the statistics it was normalized with. Several devices mend this by exchanging images before they encode keys (He et al.
+the statistics it was normalized with. Several devices avoid it by exchanging images before keys are encoded (He et al.
 2020, section 3.3). On one device both parts are needed: groups here, and keys encoded `in_random_order`. Groups are
 counted over the whole batch and images are exchanged over all of it, however many processes share it.
 """
@@ -100,7 +100,7 @@ def split_norms(groups: int, *modules: nn.Module) -> None:
         raise UserError(
             "the network has no batch norm that could be cut into groups",
             where="method.norm_groups",
-            do="set it to 0: there is no leak to mend",
+            do="set it to 0: there is no leak to fix",
         )
 
 

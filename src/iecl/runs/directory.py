@@ -10,7 +10,7 @@
 - `summary.json`: the verdict and the last readings
 - `evaluations/`: one file for each evaluation
 - `history.jsonl`: when it was started, resumed or extended, and what from
-- `start.safetensors`: the weights that a run began with, if it was told to begin with some
+- `start.safetensors`: the weights that a run started from, if there were any
 - `forecast.json`: what `iecl forecast` predicted, if it was asked
 - `.lock`: who writes here, see `iecl.runs.claim`
 - `failed-1`: what a run that should have overwritten this one wrote before it failed
@@ -116,7 +116,7 @@ class RunDirectory:
         return [file for file in files if file.exists()]
 
     def drop_overwritten(self) -> None:
-        """Remove the run that this one has taken the place of."""
+        """Remove the run that this one replaced."""
         if self.overwritten.exists():
             shutil.rmtree(self.overwritten)
 

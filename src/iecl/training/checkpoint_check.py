@@ -125,7 +125,7 @@ def unfit_optimizer(saved: Any, optimizer: Optimizer, module: nn.Module, step: i
 
 
 def _unfit_group(theirs: Any, mine: Mapping[str, Any]) -> Iterator[str]:
-    """Weights and settings of one group; the lr is set anew at each step. Other versions of torch know other keys."""
+    """Weights and settings of one group; lr is set at each step. Other versions of torch know other keys."""
     where = f"group {mine.get('name', '')}".strip()
     if not isinstance(theirs, dict) or not _is_same(theirs.get("params"), mine["params"]):
         found = theirs.get("params") if isinstance(theirs, dict) else None

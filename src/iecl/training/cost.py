@@ -25,7 +25,7 @@ from iecl.views.policies import ViewSpec
 IMAGES = 2
 """In the smaller of the two steps, unless the method needs more."""
 SAMPLES, CLASSES = 2048, 10
-"""What a method is told of the data."""
+"""What a method knows of the data."""
 START = Clock(seed=0, step=0, steps=1, epoch=0, epochs=1)
 
 
@@ -155,7 +155,7 @@ def views_of(spec: ViewSpec, images: int, side: int) -> Views:
 
 
 def _survey(views: Views, encode: Encode) -> Float[Tensor, "samples width"]:
-    """Random rows in the place of every sample's: the look between two epochs is no part of a step."""
+    """Random rows instead of every sample's: the survey between two epochs is no part of a step."""
     with torch.no_grad():
         width = encode(views.global_crops[0]).shape[1]
     return counter.normal(counter.key(0, "costing"), torch.arange(SAMPLES), width)

@@ -74,7 +74,7 @@ def look(folder: Path | str, step: int, *, index: int | None = None, row: int | 
     sample = int(order[position])
     pixels = source.read(np.array([sample]))
     if pixels.bad:
-        raise UserError(f"{source.path(sample)}: {pixels.bad[0][1]}", where="--index", do="another one took its place")
+        raise UserError(f"{source.path(sample)}: {pixels.bad[0][1]}", where="--index", do="another image was used")
     one = torch.tensor([sample])
     batch = Batch(pixels.images, pixels.sizes, torch.tensor([-1]), one, torch.tensor([position]))
     plain, views, draws = _drawn(config, batch, epoch)

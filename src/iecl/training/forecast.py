@@ -75,7 +75,7 @@ def _probe(config: RunConfig, seconds: float, quiet: bool) -> dict[str, Any]:
 
 def words(made: Mapping[str, Any]) -> list[str]:
     """A forecast for people: the table by batch, then one line for each thing that is predicted."""
-    heads = ["batch", "memory", "images/s", "step", "epoch", "in all"]
+    heads = ["batch", "memory", "images/s", "step", "epoch", "total"]
     rows = [
         [
             f"{row['batch']:,}" + ("" if row["is_measured"] else " (estimated)"),
@@ -92,7 +92,7 @@ def words(made: Mapping[str, Any]) -> list[str]:
     return [
         *plain_table(heads, rows).split("\n"),
         f"{made['method']} with {made['backbone']} on {made['images']:,} images, {made['device']}: "
-        f"{made['epochs']} epochs of {duration(made['epoch_seconds'])}, {duration(made['seconds'])} in all",
+        f"{made['epochs']} epochs of {duration(made['epoch_seconds'])}, {duration(made['seconds'])} in total",
         f"memory: {made['memory_megabytes']:,} MB{shared}; disk: {made['disk_megabytes']:,.0f} MB",
         f"suggested batch size: {suggested['batch_size']} ({suggested['why'][0]})",
         f"suggested workers: {suggested['num_workers']} ({suggested['why'][1]})",
@@ -137,7 +137,7 @@ def comparison(held: Mapping[str, Any]) -> str:
     'forecast: 1 min 40 s and 500 MB were predicted, it took 1 min 50 s (+10 %) and 450 MB (-10 %)'
     """
     if "other_settings" in held:
-        return f"forecast.json is of other settings and says nothing of this run: {'; '.join(held['other_settings'])}"
+        return f"forecast.json was made for other settings and is not compared: {'; '.join(held['other_settings'])}"
     time, memory = held["seconds"], held["memory_megabytes"]
     off = [100 * (pair["real"] / max(pair["predicted"], 1e-9) - 1) for pair in (time, memory)]
     return (

@@ -136,7 +136,7 @@ class Loop:
         config, count = self.config, sum(p.numel() for p in self.method.encoder().parameters())
         start = f", from step {self.step}" if self.step else ""
         return (
-            f"{config.title} trains {config.backbone.name} ({count / 1e6:.1f} M weights) on "
+            f"{config.title} trains {config.backbone.name} ({count / 1e6:.1f} M parameters) on "
             f"{counted(len(self.source), 'image')} of {config.data.image_size} px: "
             f"{counted(config.training.epochs, 'epoch')} of {counted(self.steps_per_epoch, 'step')}{start}"
         )
@@ -218,7 +218,7 @@ class Loop:
             )
 
     def _end_epoch(self, epoch: int) -> None:
-        """A look at the fixed sample, the best checkpoint so far, the last one."""
+        """The online evaluation, the best checkpoint so far, the last one."""
         self.skipped.share()
         score = self._score(epoch)
         is_best = score > self.best

@@ -1,4 +1,4 @@
-"""A fixed sample of training images, looked at after each epoch: scores without labels, and kNN where there are some.
+"""Online evaluation on a fixed sample of training images: scores without labels, and kNN where there are some.
 
 It never touches a test set, so that looking at it, or choosing a checkpoint by it, spoils no later number.
 """

@@ -30,7 +30,7 @@ def make_optimizer(groups: Iterable[ParamGroup], settings: OptimizerSettings, ra
 
 
 def forget(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
-    """Drop what the optimizer remembers of parameters that were drawn anew."""
+    """Drop what the optimizer remembers of parameters that were drawn again."""
     for parameter in parameters:
         optimizer.state.pop(parameter, None)
 

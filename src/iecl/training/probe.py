@@ -236,7 +236,7 @@ def _tell(content: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Read a request, measure, answer; an error that a user can mend is an answer too."""
+    """Read a request, measure, answer; an error that a user can fix is an answer too."""
     request = json.load(sys.stdin)
     if request["keeps_memory"]:
         keep_freed_memory()

@@ -1,4 +1,4 @@
-"""Take one optimizer step of a run again and look inside: what each layer saw, gave, and was told to change."""
+"""Repeat one optimizer step of a run and look inside: inputs, outputs and gradients of each layer."""
 
 import shutil
 import tempfile

@@ -20,7 +20,7 @@ FREE = ("data.num_workers", "training.loggers", *PROCESSES)
 def settings_to_resume(
     run: RunDirectory, method: str, flags: Mapping[str, Any], sets: Iterable[str]
 ) -> tuple[RunConfig, list[Change]]:
-    """The run's own configuration with what was given now laid over it, and everything that is thereby different.
+    """The run's own configuration with what was given now laid over it, and everything that differs.
 
     Raises:
         UserError: something differs that decides how the run goes on; both values are named.

@@ -1,27 +1,23 @@
 """A run from its configuration to its summary: processes are started here, and end here."""
 
-import json
 import logging
 import time
 import traceback
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import torch
 
-import iecl
 from iecl import parallel
 from iecl.allocation import give_back_freed_memory
-from iecl.backbones.factory import stem_of, width_of
+from iecl.backbones.factory import width_of
 from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, visible
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
 from iecl.files import write_atomically
 from iecl.launch import Launch, joined, outside_launch, rank_at_start
 from iecl.meters.verdict import UNTRAINED, verdict
-from iecl.parts.spectral_norm import fold
 from iecl.runs.claim import Claim
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.runs.environment import describe_environment
@@ -32,8 +28,8 @@ from iecl.training.loop import Loop
 from iecl.training.machine import lightning_quiet, make_fabric, on_this_machine, peak_memory
 from iecl.training.processes import run_in_processes
 from iecl.training.signals import StopFlag
-from iecl.weights.file import save_weights
-from iecl.weights.proof import described, proof_features
+from iecl.training.trained_backbone import trained_backbone
+from iecl.weights.model import save_model
 
 log = logging.getLogger("iecl.training")
 
@@ -43,7 +39,7 @@ def start(config: RunConfig, claim: Claim, *, quiet: bool = False) -> dict[str, 
     run = claim.run
     config = replace(config, training=on_this_machine(config.training))
     world = config.training.devices * config.training.nodes
-    batch_per_process(config, world)  # told before processes start
+    batch_per_process(config, world)  # refused before processes start
     make_fabric(config.training, run.path)  # what it refuses must not leave half a run behind
     if rank_at_start() == 0 and not run.holds_run:
         header = "Every setting of this run, resolved. Use it again: iecl pretrain --recipe THIS_FOLDER"
@@ -126,7 +122,7 @@ class _Training:
 
     def _as_user_error(self, problem: Exception) -> UserError | None:
         """The error as a user reads it; None: it is ours."""
-        go_on = "mend it and continue with --resume"
+        go_on = "fix it and continue with --resume"
         if isinstance(problem, OSError):
             where = str(problem.filename or self.run.path)
             gone = "" if self.run.path.is_dir() else f", {self.run.path} is gone"
@@ -149,7 +145,8 @@ class _Training:
         if not self.fabric.is_global_zero:
             return {}
         seconds, steps = time.monotonic() - began, loop.steps - loop.first
-        _write_weights(loop, self.run)
+        state, epochs, file = loop.method.state_dict(), config.training.epochs, self.run.weights
+        save_model(file, trained_backbone(config, state, loop.step, epochs, checkpoint="final", where=str(file)))
         summary: dict[str, Any] = {
             "finished": True,
             "steps": loop.steps,
@@ -188,7 +185,7 @@ def _write_summary(
     summary |= {"verdict": judged.word, "reasons": list(judged.reasons), "advice": judged.advice, "last": last}
     write_json(run.summary, summary)
     if summary["finished"]:
-        log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "no reading gives cause for worry")
+        log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "all readings are normal")
         if judged.advice and judged.word != "healthy":
             log.info("try: %s", judged.advice)
         listed = f", listed in {run.skipped}" if summary["skipped"] else ""
@@ -203,28 +200,6 @@ def _write_summary(
         if "forecast" in summary:
             log.info("%s", comparison(summary["forecast"]))
     return summary
-
-
-def _write_weights(loop: Loop, run: RunDirectory) -> None:
-    """The backbone under its plain names, with what is needed to use it."""
-    config = loop.config
-    encoder = deepcopy(loop.method.encoder()).cpu().eval()
-    fold(encoder)
-    metadata = {
-        "backbone": config.backbone.name,
-        "width": str(width_of(encoder)),
-        "image_size": str(config.data.image_size),
-        "mean": json.dumps(config.data.mean),
-        "std": json.dumps(config.data.std),
-        "method": config.method_name,
-        "step": str(loop.step),
-        "epoch": str(config.training.epochs),
-        "iecl": iecl.__version__,
-        "stem": stem_of(encoder),
-        "recipe": config.recipe(),
-    }
-    metadata |= described(proof_features(encoder, config.data.image_size))
-    save_weights(run.weights, encoder.state_dict(), metadata)
 
 
 class _LogFile(logging.FileHandler):

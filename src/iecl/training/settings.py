@@ -22,7 +22,7 @@ class OptimizerSettings:
     name: str = setting("adamw", "which optimizer", choices=("adamw", "sgd", "lars"))
     lr: float = setting(1e-3, "peak learning rate", above=0)
     lr_base_batch: int = setting(
-        0, "images for which `rate` is meant: scaled linearly with the batch; 0: as it is", low=0
+        0, "images for which `lr` is meant: it is scaled linearly with the batch; 0: not scaled", low=0
     )
     weight_decay: float = setting(1e-4, "weight decay", low=0)
     decay_norms: bool = setting(False, "decay biases and norms too, as MoCo-v2 and SimSiam do")
@@ -31,7 +31,7 @@ class OptimizerSettings:
     trust_coefficient: float = setting(1e-3, "LARS: share of a weight's norm that a step may move", above=0)
     trust_clip: bool = setting(False, "LARS: never a longer step than SGD's, as in solo-learn's CIFAR recipes")
     warmup_epochs: float = setting(0.0, "epochs of linear warm-up, at most a tenth of the run", low=0, high=MOST)
-    min_lr_ratio: float = setting(0.0, "share of the peak rate that is left at the end", low=0, high=1)
+    min_lr_ratio: float = setting(0.0, "share of the peak learning rate that is left at the end", low=0, high=1)
     grad_clip: float = setting(0.0, "largest norm of the whole gradient; 0: no limit", low=0)
 
     def peak(self, batch: int) -> float:
@@ -84,7 +84,7 @@ class TrainingSettings:
     log_steps: int = setting(10, "optimizer steps between two rows of metrics", low=1, high=LARGEST)
     meter_steps: int = setting(50, "optimizer steps between two readings of the meters", low=1, high=LARGEST)
     online_eval_epochs: int = setting(
-        1, "epochs between two looks at a fixed sample: scores, and online kNN where there are labels; 0: never", low=0
+        1, "epochs between two online evaluations of a fixed sample: scores, kNN if there are labels; 0: never", low=0
     )
     checkpoint_steps: int = setting(
         0, "optimizer steps between two checkpoints; 0: one each epoch", low=0, high=LARGEST

@@ -1,4 +1,4 @@
-"""A look at every sample between two epochs: what clustering methods label their data with."""
+"""A pass over every sample between two epochs: what clustering methods label their data with."""
 
 import torch
 from jaxtyping import Float

@@ -43,7 +43,7 @@ def apply(
 def apply_by_tensors(
     images: UInt8[Tensor, "n 3 height width"], draws: ViewParams, size: int, mean: Sequence[float], std: Sequence[float]
 ) -> Float[Tensor, "n 3 size size"]:
-    """`apply` by tensor operations, on any device: what the native path is held against."""
+    """`apply` by tensor operations, on any device: the reference for the native path."""
     views = _cut(images, draws, size)
     factors = torch.stack([draws.brightness, draws.contrast, draws.saturation, draws.hue], dim=1)
     color.jitter_(views, draws.jitter, draws.order, factors)

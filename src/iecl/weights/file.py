@@ -7,7 +7,6 @@ all that is said of them, reading checks both, and loading into a module proves 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 
 from iecl.errors import UserError
 from iecl.files import write_atomically
-from iecl.weights.snippet import loading_snippet
 
 FORMAT = "iecl-backbone-2"
 WITHOUT_DIGEST = "iecl-backbone-1"
@@ -28,21 +26,17 @@ _NAMED = 5  # keys that an error names; more would hide the message
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write tensors and what they are, whole or not at all.
+    """Write tensors and what is said of them, whole or not at all.
 
-    Floating-point tensors become float32. Format, fingerprint, digest, version and, where the metadata name a backbone,
-    the lines of Python that load the file are added to the metadata where they are missing.
+    Floating-point tensors become float32. Format, fingerprint and digest are added to the metadata.
 
     Args:
         path: a file that ends in `.safetensors`.
         state: tensors by the names that they have in the bare backbone.
-        metadata: text by name: backbone, width, image_size, mean and std (JSON lists), method, step, epoch.
+        metadata: text by name, see `iecl.weights.info.BackboneInfo`.
     """
     plain = plain_tensors(state)
-    written = {"iecl": version("iecl")}
-    if "backbone" in metadata:
-        written["loading"] = loading_snippet(metadata["backbone"], path.name)
-    written |= dict(metadata) | {"format": FORMAT, "fingerprint": fingerprint(plain)}
+    written = dict(metadata) | {"format": FORMAT, "fingerprint": fingerprint(plain)}
     written["digest"] = digest_of(written)
     try:
         write_atomically(path, save(plain, written))
@@ -96,18 +90,18 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check(path: Path, metadata: Mapping[str, str], found: str) -> None:
-    """Hold a file against what it says of itself; one from elsewhere says nothing."""
-    form = metadata.get("format", "")
-    if form.startswith(FORMAT.rstrip("0123456789")) and form not in FORMATS:
+    """Compare a file with what it says of itself; one from elsewhere says nothing."""
+    version = metadata.get("format", "")
+    if version.startswith(FORMAT.rstrip("0123456789")) and version not in FORMATS:
         raise UserError(
-            f"{path} has the format {form}, this iecl reads {' and '.join(FORMATS)}",
+            f"{path} has the format {version}, this iecl reads {' and '.join(FORMATS)}",
             where=str(path),
             do="read it with a later version of iecl",
         )
-    needed = {FORMAT: ("fingerprint", "digest"), WITHOUT_DIGEST: ("fingerprint",)}.get(form, ())
+    needed = {FORMAT: ("fingerprint", "digest"), WITHOUT_DIGEST: ("fingerprint",)}.get(version, ())
     lacking = [name for name in needed if name not in metadata]
     if lacking:
-        raise _damaged(path, f"it has no {lacking[0]}, which {form} has")
+        raise _damaged(path, f"it has no {lacking[0]}, which {version} has")
     checks = (("fingerprint", "its fingerprint", found), ("digest", "the digest of its metadata", digest_of(metadata)))
     for name, words, computed in checks:
         if metadata.get(name, computed) != computed:
@@ -133,7 +127,7 @@ def digest_of(metadata: Mapping[str, str]) -> str:
 
 
 def _refuse_pickle(path: Path) -> None:
-    """Pickles run code when they are opened: tell by the first bytes and not by the name."""
+    """Pickles run code when they are opened: the first bytes decide, not the name."""
     with path.open("rb") as file:
         first = file.read(9)
     # "PK" opens what torch.save writes and 0x80 a bare pickle. The length of a safetensors header may happen to begin
@@ -162,8 +156,8 @@ def fingerprint(state: Mapping[str, Tensor]) -> str:
     return hashed.hexdigest()
 
 
-def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
-    """Give a module exactly these tensors.
+def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str, *, assign: bool = False) -> None:
+    """Give a module exactly these tensors: their values, or with `assign` the tensors themselves.
 
     Raises:
         UserError: a tensor is missing, left over, or of another shape; the module is then as it was.
@@ -187,7 +181,7 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str) -> Non
     ]
     if misshapen:
         raise UserError(f"the weights do not fit: of another shape {few(misshapen)}", where=where)
-    module.load_state_dict(state, strict=True)
+    module.load_state_dict(state, strict=True, assign=assign)
 
 
 def few(names: Sequence[str]) -> str:

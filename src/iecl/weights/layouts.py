@@ -19,7 +19,7 @@ from iecl.errors import UserError, did_you_mean
 
 _HEADS = r"fc\.|head\.|heads\.|classifier\."
 _STAGES = (("0.", "conv1."), ("1.", "bn1."), *((f"{4 + n}.", f"layer{1 + n}.") for n in range(4)))
-"""torchvision's ResNet as a row of its children, without the last: numbers in the place of names."""
+"""torchvision's ResNet as a row of its children, without the last: numbers instead of names."""
 _BLOCK = (
     *((f"conv{n}.norm.", f"bn{n}.") for n in (1, 2, 3)),
     *((f"conv{n}.", f"conv{n}.") for n in (1, 2, 3)),
@@ -125,14 +125,14 @@ LAYOUTS: dict[str, Layout] = {
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The tensors of a backbone as a file holds them."""
+class LayoutMatch:
+    """The tensors of a backbone that a layout finds in a file."""
 
     layout: str
     tensors: dict[str, Tensor]
-    left_out: tuple[str, ...]
-    """Names in the file that belong to heads and other parts."""
-    made_up: tuple[str, ...]
+    other_parts: tuple[str, ...]
+    """Names in the file that belong to heads and other parts: they are left out."""
+    zeroed: tuple[str, ...]
     """Counters of batches that the file lacks, set to 0."""
     missing: tuple[str, ...] = ()
     """Tensors that the file lacks or has in another shape, as was allowed by name; they are as a new backbone's."""
@@ -151,7 +151,7 @@ def read_layout(
     where: str,
     layout: str = "",
     allow: Sequence[str] = (),
-) -> Reading:
+) -> LayoutMatch:
     """Find the tensors of a backbone in what a file holds.
 
     Args:
@@ -167,53 +167,53 @@ def read_layout(
     if layout and layout not in LAYOUTS:
         raise UserError(f"no layout is called {layout!r}", where="--layout", do=did_you_mean(layout, LAYOUTS))
     names = [layout] if layout else list(LAYOUTS)
-    read = {name: reading for name in names if (reading := _read(name, content, wanted, allow)) is not None}
-    if not read:
+    matches = [match for name in names if (match := _match(name, content, wanted, allow)) is not None]
+    if not matches:
         raise _nothing_fits(content, wanted, where, layout)
-    fewest = min(len(reading.exceptions) for reading in read.values())
-    found = {name: reading for name, reading in read.items() if len(reading.exceptions) == fewest}
-    first = next(iter(found.values()))
-    others = [name for name, reading in found.items() if _sources(reading) != _sources(first)]
+    fewest = min(len(match.exceptions) for match in matches)
+    first, *rest = (match for match in matches if len(match.exceptions) == fewest)
+    others = [match.layout for match in rest if _sources(match) != _sources(first)]
     if others:
+        do = f"choose one of: {', '.join([first.layout, *others])}"
+        raise UserError(f"{where} holds several backbones", where="--layout", do=do)
+    unused = [pattern for pattern in allow if not any(_fits_any(name, [pattern]) for name in first.exceptions)]
+    if unused:
         raise UserError(
-            f"{where} holds several backbones",
-            where="--layout",
-            do=f"choose one of: {', '.join([first.layout, *others])}",
+            f"{unused[0]!r} allows nothing: no such tensor is missing or unexpected", where="--allow", do="leave it out"
         )
-    idle = [pattern for pattern in allow if not any(_fits_any(name, [pattern]) for name in first.exceptions)]
-    if idle:
-        raise UserError(f"{idle[0]!r} allows nothing: no such tensor is amiss", where="--allow", do="leave it out")
     return first
 
 
-def _sources(reading: Reading) -> dict[str, int]:
+def _sources(match: LayoutMatch) -> dict[str, int]:
     """Which memory each tensor is: two layouts may lead to the same one."""
-    return {name: id(tensor) for name, tensor in reading.tensors.items() if name not in reading.made_up}
+    return {name: id(tensor) for name, tensor in match.tensors.items() if name not in match.zeroed}
 
 
-def _read(name: str, content: Mapping[str, Any], wanted: Mapping[str, Tensor], allow: Sequence[str]) -> Reading | None:
+def _match(
+    name: str, content: Mapping[str, Any], wanted: Mapping[str, Tensor], allow: Sequence[str]
+) -> LayoutMatch | None:
     layout = LAYOUTS[name]
     table = _table(layout, content)
     if table is None:
         return None
     tensors: dict[str, Tensor] = {}
-    left_out: list[str] = []
+    other_parts: list[str] = []
     unexpected: list[str] = []
     for key, tensor in table.items():
         own = _plain_name(layout, key)
         if own not in wanted:
-            (left_out if _is_other_part(layout, key) else unexpected).append(key)
+            (other_parts if _is_other_part(layout, key) else unexpected).append(key)
         elif tensor.shape == wanted[own].shape:
             tensors[own] = tensor
     lacking = [key for key in wanted if key not in tensors]
     missing = tuple(key for key in lacking if _fits_any(key, allow))
-    made_up = tuple(key for key in lacking if key.endswith(COUNTS) and key not in missing)
-    if len(missing) + len(made_up) < len(lacking) or not all(_fits_any(key, allow) for key in unexpected):
+    zeroed = tuple(key for key in lacking if key.endswith(COUNTS) and key not in missing)
+    if len(missing) + len(zeroed) < len(lacking) or not all(_fits_any(key, allow) for key in unexpected):
         return None
     if not tensors:
         return None
-    tensors |= {key: wanted[key].new_zeros(()) for key in made_up} | {key: wanted[key] for key in missing}
-    return Reading(name, tensors, tuple(left_out), made_up, missing, tuple(unexpected))
+    tensors |= {key: wanted[key].new_zeros(()) for key in zeroed} | {key: wanted[key] for key in missing}
+    return LayoutMatch(name, tensors, tuple(other_parts), zeroed, missing, tuple(unexpected))
 
 
 def _fits_any(name: str, patterns: Sequence[str]) -> bool:
@@ -266,9 +266,9 @@ def _nothing_fits(content: Mapping[str, Any], wanted: Mapping[str, Tensor], wher
     top = ", ".join(f"{key} ({_kind(value)})" for key, value in list(content.items())[:5])
     inner = next((value for value in content.values() if isinstance(value, Mapping)), {})
     deeper = f", with {', '.join(map(str, list(inner)[:3]))}" if inner else ""
-    told = "; ".join(f"{name} {words}" for _, name, words in near) or "none comes near"
+    nearest = "; ".join(f"{name} {words}" for _, name, words in near) or "none comes near"
     return UserError(
-        f"{where} has no known layout for this backbone: it holds {top}{deeper}; nearest: {told}",
+        f"{where} has no known layout for this backbone: it holds {top}{deeper}; nearest: {nearest}",
         where=where,
         do="check --backbone, give the bare backbone's state_dict, or name each exception, as in --allow 'layer4.*'",
     )

@@ -40,15 +40,6 @@ def proof_features(backbone: nn.Module, image_size: int) -> Float[Tensor, "n wid
     return features
 
 
-def described(features: Float[Tensor, "n width"]) -> dict[str, str]:
-    """Features as text that a file of weights can carry."""
-    return {
-        "proof_features": json.dumps([[float(f"{x:.9g}") for x in row[:SHOWN].tolist()] for row in features]),
-        "proof_fingerprint": _hash(features),
-        "proof_scale": f"{features.square().mean().sqrt().item():.9g}",
-    }
-
-
 @dataclass(frozen=True)
 class Agreement:
     """How features computed now compare with those that a file carries."""
@@ -64,14 +55,50 @@ class Agreement:
         return self.is_equal or self.difference <= TOLERANCE
 
 
-def agreement(metadata: Mapping[str, str], features: Float[Tensor, "n width"]) -> Agreement:
-    """Compare features with those in the metadata of a file."""
-    try:
-        shown = torch.tensor(json.loads(metadata["proof_features"]))
-        difference = (features[:, :SHOWN] - shown).abs().max().item() / max(float(metadata["proof_scale"]), 1e-12)
-        return Agreement(_hash(features) == metadata["proof_fingerprint"], difference)
-    except (LookupError, TypeError, ValueError, OverflowError, RecursionError, RuntimeError) as problem:
-        raise UserError("the features in the metadata make no sense", do="export the weights again") from problem
+@dataclass(frozen=True)
+class FeatureProof:
+    """Features of the built-in images as a file of weights carries them."""
+
+    shown: tuple[tuple[float, ...], ...]
+    """The first few of each image."""
+    fingerprint: str
+    """Of all of them."""
+    scale: float
+    """Their typical size."""
+
+    @classmethod
+    def of(cls, features: Float[Tensor, "n width"]) -> "FeatureProof":
+        """What a file carries of these features."""
+        shown = tuple(tuple(float(f"{x:.9g}") for x in row[:SHOWN].tolist()) for row in features)
+        return cls(shown, _hash(features), features.square().mean().sqrt().item())
+
+    def to_metadata(self) -> dict[str, str]:
+        """The entries of a file."""
+        return {
+            "proof_features": json.dumps(self.shown),
+            "proof_fingerprint": self.fingerprint,
+            "proof_scale": f"{self.scale:.9g}",
+        }
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str]) -> "FeatureProof | None":
+        """Read the entries of a file; None: it carries no features."""
+        if "proof_features" not in metadata:
+            return None
+        shown = tuple(tuple(map(float, row)) for row in json.loads(metadata["proof_features"]))
+        return cls(shown, metadata["proof_fingerprint"], float(metadata["proof_scale"]))
+
+    def compare(self, features: Float[Tensor, "n width"]) -> Agreement:
+        """How other features of the same images compare with these.
+
+        Raises:
+            UserError: they have another shape.
+        """
+        try:
+            difference = (features[:, :SHOWN] - torch.tensor(self.shown)).abs().max().item()
+        except (RuntimeError, ValueError) as problem:
+            raise UserError("the features in the metadata make no sense", do="export the weights again") from problem
+        return Agreement(_hash(features) == self.fingerprint, difference / max(self.scale, 1e-12))
 
 
 def _hash(features: Tensor) -> str:

@@ -16,7 +16,7 @@ _SMALL_STEM = ("model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)",
 
 
 def loading_snippet(
-    backbone: str, file: str, form: str = "safetensors", *, mean: Sequence[float] = (), std: Sequence[float] = ()
+    backbone: str, file: str, format: str = "safetensors", *, mean: Sequence[float] = (), std: Sequence[float] = ()
 ) -> str:
     """Python that makes the backbone and loads the file, strictly; for Detectron2, what its settings need.
 
@@ -27,21 +27,21 @@ def loading_snippet(
     model.load_state_dict(safetensors.torch.load_file("cats.safetensors"), strict=True)
     """
     quoted = json.dumps(file)
-    if form == "detectron2":
+    if format == "detectron2":
         return _detectron2(backbone, quoted, mean, std)
-    if form == "onnx":
+    if format == "onnx":
         return _onnx(quoted)
-    is_table = form == "safetensors"
-    read = f"safetensors.torch.load_file({quoted})" if is_table else f"torch.load({quoted}, weights_only=True)"
-    package, load = "safetensors.torch, " if is_table else "", f"model.load_state_dict({read}, strict=True)"
+    is_safetensors = format == "safetensors"
+    read = f"safetensors.torch.load_file({quoted})" if is_safetensors else f"torch.load({quoted}, weights_only=True)"
+    package, load = "safetensors.torch, " if is_safetensors else "", f"model.load_state_dict({read}, strict=True)"
     name = backbone.removeprefix("torchvision/")
     plain = name.removesuffix("-small")
-    if backbone.startswith("timm/") or (form == "timm" and plain in _HEADS):
-        used = "torch, " if plain != name or not is_table else ""
+    if backbone.startswith("timm/") or (format == "timm" and plain in _HEADS):
+        used = "torch, " if plain != name or not is_safetensors else ""
         make = f'model = timm.create_model("{plain.removeprefix("timm/")}", num_classes=0)'
         return "\n".join([f"import {package}{used}timm", make, *(_SMALL_STEM if plain != name else ()), load])
     if plain not in _HEADS:
-        extra = "" if is_table else f", backbone={json.dumps(backbone)}"
+        extra = "" if is_safetensors else f", backbone={json.dumps(backbone)}"
         return f"from iecl.evaluation.model import load_model\nmodel = load_model({quoted}{extra}).backbone"
     lines = [f"import {package}torch, torchvision", f"model = torchvision.models.{plain}()"]
     lines += _SMALL_STEM if plain != name else ()
@@ -59,7 +59,7 @@ def _onnx(quoted: str) -> str:
 
 
 def _detectron2(backbone: str, quoted: str, mean: Sequence[float], std: Sequence[float]) -> str:
-    """What Detectron2 must be told: the order of colors, the constants on its scale, and where blocks have strides."""
+    """What Detectron2 needs to know: the order of colors, the constants on its scale, and where blocks have strides."""
     depth = backbone.removeprefix("torchvision/").removeprefix("resnet")
     pixel_mean, pixel_std = ([round(255 * value, 3) for value in values] for values in (mean, std))
     narrow = ["    RES2_OUT_CHANNELS: 64"] if depth in ("18", "34") else []

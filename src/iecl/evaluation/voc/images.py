@@ -147,6 +147,6 @@ def resized_mask(mask: UInt8[Tensor, "h w"], size: tuple[int, int]) -> UInt8[Ten
 
 
 def normalized(image: Float[Tensor, "*n 3 h w"], mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Channels with the mean and deviation that the backbone was pretrained with taken out."""
+    """Channels with the mean and standard deviation that the backbone was pretrained with taken out."""
     offset, scale = (torch.tensor(values, device=image.device)[:, None, None] for values in (mean, std))
     return (image - offset) / scale

@@ -57,6 +57,6 @@ def check_room(
             f"{batch} images of {size[0]}×{size[1]} through {name} need more than {needed / 1024:.0f} GB of memory, "
             f"{free / 1024:.0f} GB are free",
             where="batch",
-            do="lower it with --set batch=..., or take smaller images; a backbone with a stem for small images "
+            do="lower it with --set batch_size=..., or take smaller images; a backbone with a stem for small images "
             "keeps maps of full size",
         )

@@ -1,7 +1,7 @@
 """A pretrained ResNet as a part of a larger network, with proof that it holds the tensors that were pretrained.
 
 A detector that was built around fresh weights trains as well as any, only to a worse number, and nobody notices. So the
-network is made anew from its name, given all tensors under their own names, and looked at again when it is built in.
+network is built again from its name, given all tensors under their own names, and checked again when it is built in.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,8 @@ from torchvision.models.resnet import Bottleneck, ResNet
 
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.evaluation.model import LoadedModel
 from iecl.weights.file import load_into, proof
+from iecl.weights.model import LoadedModel
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 STEM = ("conv1", "bn1", "relu", "maxpool")

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from iecl.errors import UserError, lacking
-from iecl.evaluation.model import LoadedModel
 from iecl.weights.file import digest_of, fingerprint
-from iecl.weights.proof import IMAGES, described, proof_features, proof_images
+from iecl.weights.model import LoadedModel
+from iecl.weights.proof import IMAGES, proof_features, proof_images
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
@@ -29,11 +29,10 @@ def write_onnx(model: LoadedModel, trial: Path, where: str) -> str:
     if absent:
         raise lacking("an ONNX file", " and ".join(absent), extra="onnx", where="--format")
     images, expected = proof_images(model.image_size), proof_features(model.backbone, model.image_size)
-    told = {name: value for name, value in model.metadata.items() if name not in ("loading", "format")}
-    told |= described(expected) | {"fingerprint": fingerprint(model.backbone.state_dict())}
-    told["digest"] = digest_of(told)
-    _convert(model.backbone, images, trial, told)
-    difference = _difference(trial, images, expected, told)
+    metadata = model.described().to_metadata() | {"fingerprint": fingerprint(model.backbone.state_dict())}
+    metadata["digest"] = digest_of(metadata)
+    _convert(model.backbone, images, trial, metadata)
+    difference = _difference(trial, images, expected, metadata)
     if not difference <= TOLERANCE:
         raise UserError(
             f"the graph gives other features than the run's backbone: they differ by {difference:.2g} of their size",
@@ -42,12 +41,12 @@ def write_onnx(model: LoadedModel, trial: Path, where: str) -> str:
         )
     held = len(model.backbone.state_dict())
     return (
-        f"{held} tensors as a graph, fingerprint {told['fingerprint']}, features of {IMAGES} images equal within "
+        f"{held} tensors as a graph, fingerprint {metadata['fingerprint']}, features of {IMAGES} images equal within "
         f"{difference:.1g} of their size ({TOLERANCE:g} allowed)"
     )
 
 
-def _convert(backbone: torch.nn.Module, images: torch.Tensor, path: Path, told: dict[str, str]) -> None:
+def _convert(backbone: torch.nn.Module, images: torch.Tensor, path: Path, metadata: dict[str, str]) -> None:
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)  # what it says of its own progress is no help to a user
@@ -65,19 +64,19 @@ def _convert(backbone: torch.nn.Module, images: torch.Tensor, path: Path, told: 
             )
     finally:
         logger.setLevel(level)
-    program.model.metadata_props.update(told)
+    program.model.metadata_props.update(metadata)
     program.save(str(path), external_data=False)
 
 
-def _difference(path: Path, images: torch.Tensor, expected: torch.Tensor, told: dict[str, str]) -> float:
+def _difference(path: Path, images: torch.Tensor, expected: torch.Tensor, metadata: dict[str, str]) -> float:
     """The largest one of ONNX Runtime's features from torch's; one image is asked for alone, the batch is free.
 
-    It is infinite where the file does not say of itself what it was told.
+    It is infinite where the file has lost its metadata.
     """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    if session.get_modelmeta().custom_metadata_map != told:
+    if session.get_modelmeta().custom_metadata_map != metadata:
         return math.inf
     parts = [session.run(None, {"images": part.numpy()})[0] for part in (images[:1], images[1:])]
     found = torch.cat([torch.from_numpy(part) for part in parts])

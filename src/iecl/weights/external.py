@@ -1,4 +1,4 @@
-"""Backbones that no run of ours made: files of torchvision or timm weights, and one that was never trained."""
+"""Backbones that no run of ours made: files of other programs, and backbones that were never trained."""
 
 import pickle
 from collections.abc import Mapping, Sequence
@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from iecl.backbones.factory import make_backbone
+from iecl.data.datasets import IMAGENET_MEAN, IMAGENET_STD
 from iecl.errors import UserError
 from iecl.files import open_plain
 from iecl.runs.checkpoint import check_archive
 from iecl.weights.file import few, fingerprint, load_into, load_weights, proof
+from iecl.weights.info import UNKNOWN, BackboneInfo
 from iecl.weights.layouts import read_layout
+from iecl.weights.model import LoadedModel
 
 RANDOM = "random"
 """The name of a backbone that was never trained."""
@@ -21,26 +23,10 @@ SMALL_SIZE, LARGE_SIZE = 32, 224
 """Side of a view for a backbone with the small-image stem, and for any other."""
 
 
-def usual_size(backbone: str) -> int:
-    """The side of a view that a backbone is meant for."""
-    return SMALL_SIZE if backbone.endswith(("-small", "-w16", "-w32")) else LARGE_SIZE
-
-
-def random_backbone(backbone: str, seed: int = 0) -> tuple[nn.Module, str]:
-    """A freshly initialized backbone, and a line in the place of a proof."""
-    module = make_backbone(backbone, seed)
-    return module, f"random weights of seed {seed}, nothing was loaded, fingerprint {fingerprint(module.state_dict())}"
-
-
-def backbone_from_file(path: Path, backbone: str, layout: str = "", allow: Sequence[str] = ()) -> tuple[nn.Module, str]:
+def external_model(path: Path, backbone: str, layout: str = "", allow: Sequence[str] = (), **known: Any) -> LoadedModel:
     """A backbone with the weights of a file, and the proof that all of them arrived, or which did not.
 
-    Args:
-        path: a .safetensors file, or one of torch.save.
-        backbone: what it holds.
-        layout: how its tensors are named, a row of `iecl.weights.layouts.LAYOUTS`; empty: the only one that fits.
-
-        allow: patterns of tensors that may be missing, misshapen or unexpected.
+    Arguments are as for `iecl.evaluation.model.load_model`; `known` is for `external_info`.
 
     Raises:
         UserError: the file cannot be read safely, or its layout is not known or not clear.
@@ -51,11 +37,31 @@ def backbone_from_file(path: Path, backbone: str, layout: str = "", allow: Seque
     words = [proof(module, found.tensors, len(found.missing), len(found.unexpected)), f"layout {found.layout}"]
     if found.exceptions:
         words.append(f"allowed: {few(found.exceptions)}")
-    if found.left_out:
-        words.append(f"{len(found.left_out)} tensors of heads and other parts left out")
-    if found.made_up:
-        words.append(f"{len(found.made_up)} counters of batches that it lacks set to 0")
-    return module, ", ".join(words)
+    if found.other_parts:
+        words.append(f"{len(found.other_parts)} tensors of heads and other parts left out")
+    if found.zeroed:
+        words.append(f"{len(found.zeroed)} counters of batches that it lacks set to 0")
+    return LoadedModel(module.eval(), external_info(backbone, **known), path.name, ", ".join(words))
+
+
+def random_model(backbone: str, seed: int = 0, **known: Any) -> LoadedModel:
+    """A freshly initialized backbone, with a line that says so instead of a proof; `known` as for `external_info`."""
+    module = make_backbone(backbone, seed).eval()
+    line = f"random weights of seed {seed}, nothing was loaded, fingerprint {fingerprint(module.state_dict())}"
+    return LoadedModel(module, external_info(backbone, method=RANDOM, **known), "never trained", line)
+
+
+def external_info(
+    backbone: str,
+    *,
+    method: str = "",
+    image_size: int = 0,
+    mean: tuple[float, ...] = IMAGENET_MEAN,
+    std: tuple[float, ...] = IMAGENET_STD,
+) -> BackboneInfo:
+    """What is known of a backbone that does not say it; an image size of 0 is the one that it is meant for."""
+    size = image_size or (SMALL_SIZE if backbone.endswith(("-small", "-w16", "-w32")) else LARGE_SIZE)
+    return BackboneInfo(backbone=backbone, image_size=size, mean=mean, std=std, method=method or UNKNOWN)
 
 
 def read_content(path: Path) -> Mapping[str, Any]:

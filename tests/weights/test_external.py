@@ -64,8 +64,8 @@ def test_a_file_that_needs_pickled_code_is_refused_and_not_run(tmp_path: Path, m
     assert not Path("evil").exists()
 
 
-def test_a_random_backbone_is_measured_with_statistics_of_the_data(images: Path) -> None:
-    result = evaluate("knn", "random", str(images), backbone="resnet10-w16", image_size=16)
+def test_a_random_backbone_is_measured_with_statistics_of_the_data(image_folder: Path) -> None:
+    result = evaluate("knn", "random", str(image_folder), backbone="resnet10-w16", image_size=16)
     assert result["top1"] == 1.0  # colors are easy even for a backbone that was never trained
     assert (result["method"], result["protocol"]["checkpoint"]) == ("random", "never trained")
     assert result["weights"].startswith("random weights of seed 0, nothing was loaded")

@@ -97,9 +97,9 @@ def test_random_weights_passed_as_trained_are_reported(tmp_path: Path, capsys: p
     torch.save(make_backbone(NAME, 5).state_dict(), tmp_path / "file.pth")
     assert main(["verify", str(tmp_path / "file.pth"), "--backbone", NAME]) == 0
     shown = capsys.readouterr().out
-    assert "0 % of its norms' numbers have moved" in shown
-    assert "NOTHING TELLS IT FROM AN UNTRAINED NETWORK" in shown
-    assert "features of the built-in images: it carries none; compare it with --against RUN" in shown
+    assert "0 % of the parameters of its norms have moved" in shown
+    assert "IT LOOKS LIKE AN UNTRAINED NETWORK" in shown
+    assert "features of the built-in images: none in the file; compare it with --against RUN" in shown
 
 
 def test_random_weights_in_the_place_of_a_runs_are_refused(

@@ -1,4 +1,4 @@
-"""What stands beside the tensors decides on numbers as they do: a change of it is refused by all that read it."""
+"""What a file says of its tensors decides on numbers as they do: a change of it is refused by all that read it."""
 
 import json
 import struct
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from iecl.api import export
 from iecl.cli.command import main
 from iecl.errors import UserError
 from iecl.evaluation.model import load_model
-from iecl.exporting.weights import export
 from iecl.weights.file import FORMAT, WITHOUT_DIGEST, digest_of, load_weights
 from made_runs import MadeRun
 
@@ -144,7 +144,7 @@ def test_a_file_of_the_format_before_is_read_and_verified_with_a_word_on_what_is
 ) -> None:
     now = load_model(exported)
     assert main(["verify", str(exported)]) == 0
-    assert f"metadata: as written, digest {now.metadata['digest']}\n" in capsys.readouterr().out
+    assert f"metadata: as written, digest {now.info.digest}\n" in capsys.readouterr().out
     rewrite(exported, as_before)
     old = load_model(exported)
     assert (old.proof, old.mean, old.std, old.image_size) == (now.proof, now.mean, now.std, now.image_size)
@@ -167,7 +167,7 @@ def test_tensors_of_the_format_before_are_checked_as_they_were(exported: Path) -
 
 
 @pytest.mark.parametrize("std", ["[0.2, 0, 0.2]", "[0.2, -1, 0.2]", "[0.2, NaN, 0.2]", "[0.2, Infinity, 0.2]"])
-def test_a_deviation_that_no_image_can_be_divided_by_is_refused(exported: Path, std: str) -> None:
+def test_a_standard_deviation_that_no_image_can_be_divided_by_is_refused(exported: Path, std: str) -> None:
     def sealed(metadata: dict[str, Any]) -> None:
         metadata["std"] = std
         metadata["digest"] = digest_of(metadata)

@@ -8,10 +8,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from iecl.api import export, verify
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.exporting.verifying import verify
-from iecl.exporting.weights import export
 from iecl.weights.file import fingerprint, load_weights, save_weights
 from iecl.weights.proof import IMAGES, SHOWN, proof_images
 from made_runs import MadeRun
@@ -47,7 +46,7 @@ def test_a_stranger_needs_no_iecl_to_check(exported: Path) -> None:
 
 
 def rewritten(file: Path, change: str) -> None:
-    """Damage the weights and mend the fingerprint, so that only the features can tell."""
+    """Damage the weights and correct the fingerprint, so that only the features can tell."""
     state, metadata = load_weights(file)
     if change == "one weight":
         state["conv1.weight"][0, 0, 0, 0] += 0.5

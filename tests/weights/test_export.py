@@ -4,17 +4,17 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 import torchvision
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from iecl.backbones.factory import make_backbone
+from iecl.api import export
 from iecl.errors import UserError
 from iecl.evaluation.model import load_model
-from iecl.exporting import weights as module
-from iecl.exporting.weights import export
+from iecl.weights import export as module
 from iecl.weights.file import fingerprint, load_weights
+from iecl.weights.model import LoadedModel, load_file
 from made_runs import MadeRun
 
 
@@ -38,7 +38,7 @@ def test_torchvision_loads_an_exported_resnet_and_gives_equal_features(tmp_path:
 
     fresh = torchvision.models.resnet18()
     fresh.fc = nn.Identity()
-    fresh.load_state_dict(load_file(tmp_path / "out.safetensors"), strict=True)
+    fresh.load_state_dict(safetensors.torch.load_file(tmp_path / "out.safetensors"), strict=True)
     assert torch.equal(seen(fresh.eval()), seen(trained))
     assert made["tensors"] == 120
     assert made["fingerprint"] == fingerprint(fresh.state_dict())
@@ -89,7 +89,7 @@ def test_an_exported_file_can_be_exported_again(tmp_path: Path) -> None:
     second = export(tmp_path / "one.safetensors", tmp_path / "two.safetensors")
     assert second["fingerprint"] == first["fingerprint"]
     assert "two.safetensors" in second["snippet"]
-    assert load_model(tmp_path / "two.safetensors").metadata["step"] == "12"
+    assert load_model(tmp_path / "two.safetensors").info.step == 12
 
 
 def test_an_earlier_file_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
@@ -114,13 +114,13 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, name: 
 def test_nothing_is_written_when_the_features_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unfinished_run(tmp_path / "run", "resnet10-w16")
 
-    def leaky(name: str, seed: int = 0) -> nn.Module:
+    def leaky(path: Path) -> LoadedModel:
         """The same names and shapes, and yet another function."""
-        backbone = make_backbone(name, seed)
-        backbone.relu = nn.LeakyReLU(0.5)
-        return backbone
+        model = load_file(path)
+        model.backbone.relu = nn.LeakyReLU(0.5)
+        return model
 
-    monkeypatch.setattr(module, "make_backbone", leaky)
+    monkeypatch.setattr(module, "load_file", leaky)
     with pytest.raises(UserError, match="give other features than the run's backbone"):
         export(tmp_path / "run", tmp_path / "out.safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

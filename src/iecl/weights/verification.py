@@ -1,9 +1,7 @@
 """Does a file of weights do what it did when it was written? And is it more than a random network?"""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,9 +9,8 @@ from torch import Tensor, nn
 
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.evaluation.model import LoadedModel, load_model
-from iecl.weights.file import FORMATS, load_weights
-from iecl.weights.proof import Agreement, agreement, described, proof_features
+from iecl.weights.model import LoadedModel
+from iecl.weights.proof import Agreement, FeatureProof, proof_features
 
 RANDOM_SEEDS = (101, 102)
 """Two networks that nobody trained: how far they lie apart is the measure of the distance from them."""
@@ -21,11 +18,12 @@ NEAR_RANDOM = 3.0
 """A network without norms that is nearer than this is called random: a short training hardly bends a spectrum."""
 LEAST_MOVED = 0.01
 """One with norms is called random when fewer of their numbers have moved: the first step of training moves them all."""
+NOT_COVERED = "NOT COVERED: written by an older version, a change of mean or image_size is not noticed; export it again"
 
 
 @dataclass(frozen=True)
 class Distance:
-    """What tells a network from one that was never trained."""
+    """How a network differs from one that was never trained."""
 
     moved: float | None
     """Share of the norms' scales and shifts that are not where they start, at 1 or 0; None: it has no norms."""
@@ -34,46 +32,35 @@ class Distance:
 
     @property
     def is_random(self) -> bool:
-        """Whether nothing tells the network from one that was never trained."""
+        """Whether the network looks like one that was never trained."""
         return self.spectrum < NEAR_RANDOM if self.moved is None else self.moved < LEAST_MOVED
 
 
-def verify(
-    path: Path | str,
-    *,
-    backbone: str = "",
-    layout: str = "",
-    allow: Sequence[str] = (),
-    against: Path | str | None = None,
+def verify_model(
+    model: LoadedModel, where: str, against: LoadedModel | None = None, against_where: str = ""
 ) -> dict[str, Any]:
-    """Load a file that `iecl export` or a run wrote, compute the features it carries again, and compare.
+    """Compute the features again that a model, which is from `where`, carries, and compare.
 
-    Args:
-        path: the file or run directory.
-        backbone: what a file from elsewhere holds; it carries no features, and is only proven to load.
-        layout: how such a file names its tensors, where that is not clear.
-        allow: patterns of its tensors that may be missing, misshapen or unexpected.
-        against: a run or exported file whose features the file must give instead of its own.
+    With `against` it must give the features of that model. A file from elsewhere carries none: it is proven to load.
 
     Raises:
-        UserError: the file is damaged, carries no features, or gives other ones than it should.
+        UserError: it carries no features, or gives other ones than it should.
     """
-    model = load_model(path, backbone=backbone, layout=layout, allow=allow)
-    found = _agreement(path, model, against)
+    found = _agreement(model, where, against)
     if found is not None and not found.holds:
-        whose = f"than {against}" if against is not None else "than it carries"
+        whose = "than it carries" if against is None else f"than {against_where}"
         raise UserError(
-            f"{path} gives other features {whose}: they differ by {found.difference:.2g} of their size",
-            where=str(path),
+            f"{where} gives other features {whose}: they differ by {found.difference:.2g} of their size",
+            where=where,
             do="it does not hold what was exported: export it again",
         )
-    distance = distance_from_random(model)
+    distance, digest = distance_from_random(model), model.info.digest
     return {
-        "path": str(path),
+        "path": where,
         "weights": model.proof,
         "backbone": model.name,
         "features": _words(found),
-        "metadata": _words_of_metadata(model),
+        "metadata": f"as written, digest {digest}" if digest else NOT_COVERED if model.info.format else "none",
         "is_equal": None if found is None else found.is_equal,
         "difference": None if found is None else found.difference,
         "norms_moved": distance.moved,
@@ -82,35 +69,22 @@ def verify(
     }
 
 
-def _agreement(path: Path | str, model: LoadedModel, against: Path | str | None) -> Agreement | None:
+def _agreement(model: LoadedModel, where: str, against: LoadedModel | None) -> Agreement | None:
     """How the model's features compare with those it should have; None: it is not said which."""
     if against is not None:
-        other = load_model(against)
-        expected = proof_features(other.backbone, other.image_size)
-        return agreement(described(expected), proof_features(model.backbone, other.image_size))
-    if model.metadata.get("format") not in FORMATS:
-        return None
-    _, metadata = load_weights(Path(path) / "weights.safetensors" if Path(path).is_dir() else Path(path))
-    if "proof_features" not in metadata:
-        raise UserError(f"{path} carries no features to compare with", where=str(path), do="export it again")
-    return agreement(metadata, proof_features(model.backbone, model.image_size))
+        expected = FeatureProof.of(proof_features(against.backbone, against.image_size))
+        return expected.compare(proof_features(model.backbone, against.image_size))
+    if model.info.feature_proof is not None:
+        return model.info.feature_proof.compare(proof_features(model.backbone, model.image_size))
+    if model.info.format:
+        raise UserError(f"{where} carries no features to compare with", where=where, do="export it again")
+    return None
 
 
 def _words(found: Agreement | None) -> str:
     if found is None:
-        return "it carries none; compare it with --against RUN"
+        return "none in the file; compare it with --against RUN"
     return "equal bit for bit" if found.is_equal else f"equal within {found.difference:.1g} of their size"
-
-
-def _words_of_metadata(model: LoadedModel) -> str:
-    """Whether what stands beside the tensors is as it was written; loading has refused it where it is not."""
-    if "digest" in model.metadata:
-        return f"as written, digest {model.metadata['digest']}"
-    if "fingerprint" in model.metadata:
-        return (
-            "NOT COVERED: written by an older version, a change of mean or image_size is not noticed; export it again"
-        )
-    return "it carries none"
 
 
 def distance_from_random(model: LoadedModel) -> Distance:

@@ -1,0 +1,32 @@
+"""The flags that say which weights are read: the same in every command."""
+
+import argparse
+from typing import Any
+
+NAMES = ("checkpoint", "backbone", "image_size", "layout", "allow")
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Which weights of a run, or what a file from elsewhere holds and how large its images are."""
+    choices = ("final", "last", "best")
+    parser.add_argument("--checkpoint", default="final", choices=choices, help="which weights of a run")
+    parser.add_argument("--backbone", default="", help="backbone of a file from elsewhere, or of random")
+    parser.add_argument("--image-size", type=int, default=0, help="side of a view for such a backbone")
+    add_exceptions(parser)
+
+
+def add_exceptions(parser: argparse.ArgumentParser) -> None:
+    """What may be unclear or missing in a file from elsewhere."""
+    parser.add_argument("--layout", default="", help="how such a file names its tensors, where that is not clear")
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="tensors that such a file may lack or have too many of, as 'layer4.*'; anything else is refused",
+    )
+
+
+def source(args: argparse.Namespace) -> dict[str, Any]:
+    """What was said, as `iecl.evaluation.model.load_model` takes it."""
+    return {name: getattr(args, name) for name in NAMES}

@@ -1,1 +1,0 @@
-"""Weights for other programs."""

@@ -1,0 +1,91 @@
+"""A backbone whose weights were loaded and proven, and the files that hold one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from iecl.backbones.factory import make_backbone, stem_of, width_of
+from iecl.errors import UserError
+from iecl.files import open_plain
+from iecl.weights.file import FORMATS, load_into, load_weights, proof, save_weights
+from iecl.weights.info import BackboneInfo
+from iecl.weights.proof import FeatureProof, proof_features
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A backbone in evaluation mode, and what it expects of its images."""
+
+    backbone: nn.Module
+    info: BackboneInfo
+    checkpoint: str
+    """Which weights these are, as in `final` or `last, step 1200`."""
+    proof: str
+    """How many tensors were loaded, and their fingerprint."""
+
+    @property
+    def name(self) -> str:
+        """The backbone's name, as for `--backbone`."""
+        return self.info.backbone
+
+    @property
+    def image_size(self) -> int:
+        """Side of a view."""
+        return self.info.image_size
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Of each channel, for normalization."""
+        return self.info.mean
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """Of each channel, for normalization."""
+        return self.info.std
+
+    @property
+    def method(self) -> str:
+        """What trained it, where that is known."""
+        return self.info.method
+
+    @property
+    def width(self) -> int:
+        """The length of a feature."""
+        return width_of(self.backbone)
+
+    def described(self) -> BackboneInfo:
+        """What a file says of it, its features of the built-in images included."""
+        features = FeatureProof.of(proof_features(self.backbone, self.image_size))
+        return replace(self.info, width=self.width, stem=stem_of(self.backbone), feature_proof=features)
+
+
+def load_backbone(state: Mapping[str, Tensor], info: BackboneInfo, checkpoint: str, where: str) -> LoadedModel:
+    """A new backbone with exactly these tensors, and the proof of it."""
+    backbone = make_backbone(info.backbone)
+    load_into(backbone, state, where)
+    return LoadedModel(backbone.eval(), info, checkpoint, proof(backbone, state))
+
+
+def save_model(path: Path, model: LoadedModel, name: str = "") -> None:
+    """Write a `.safetensors` file that says all that is needed to use the backbone; `name` is its final name."""
+    save_weights(path, model.backbone.state_dict(), model.described().to_metadata(name or path.name))
+
+
+def load_file(path: Path) -> LoadedModel:
+    """The backbone in a file that a run or `iecl export` wrote.
+
+    Raises:
+        UserError: the file does not say which backbone it holds, or is not as it was written.
+    """
+    with open_plain(path) as file:
+        is_torch = file.read(2) == b"PK"
+    state, metadata = ({}, {}) if is_torch else load_weights(path)
+    if metadata.get("format") not in FORMATS:
+        raise UserError(
+            f"{path} does not say which backbone it holds: its format is {metadata.get('format', 'not given')}",
+            where=str(path),
+            do="name it with --backbone, or give a file that iecl export wrote",
+        )
+    return load_backbone(state, BackboneInfo.from_metadata(metadata, str(path)), "final", str(path))
