@@ -210,7 +210,7 @@ def test_a_rate_that_is_too_high_is_told_and_not_measured(voc: MadeVoc) -> None:
     [
         ({"neck": "c5"}, "detection.neck is 'c5'"),
         ({"anchors": [32, 64]}, "neck fpn needs 5 anchors, one for each level, not 2"),
-        ({"min_sizes": []}, "anchors and short_sides must name at least one size"),
+        ({"min_sizes": []}, "anchors and min_sizes must name at least one size"),
         ({"batch_norm": "sync"}, "detection.batch_norm is 'sync'"),
         ({"schedule": "linear"}, "detection.schedule is 'linear'"),
     ],

@@ -143,7 +143,7 @@ def test_real_steps_are_tried_and_the_run_is_held_against_them(
     (again.path / "summary.json").unlink()
     other = iecl.pretrain(out=again.path, resume=True, quiet=True)
     assert other.summary["forecast"] == {"other_settings": ["training.seed was 0, now 3"]}
-    assert "forecast.json is of other settings" in comparison(other.summary["forecast"])
+    assert "forecast.json was made for other settings" in comparison(other.summary["forecast"])
 
 
 def test_the_command_shows_a_table_and_leaves_nothing_behind(
