@@ -66,6 +66,11 @@ class FolderSource:
                 bad.append((row, str(problem)))
         return Pixels(torch.from_numpy(images), torch.from_numpy(sizes), tuple(bad))
 
+    def select(self, index: Numbers) -> "FolderSource":
+        """Some of the files, under numbers of their own."""
+        form = {"side": self.side, "max_pixels": self.max_pixels}
+        return FolderSource(self.listing.select(index), self.labels[index], self.classes, **form)
+
     def _decode(self, path: bytes, canvas: ImageArray) -> tuple[int, int]:
         try:
             return decode(path, self.side, self.max_pixels, canvas)[1]

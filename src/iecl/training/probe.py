@@ -142,10 +142,8 @@ def open_part(config: RunConfig, need: int, seconds: float) -> Opened:
     index = _some(order, need, count)
     if not is_decoded_once(listed, config.data):
         return Opened(ChosenSource(listed, index), len(listed), listing, 0.0, decode, side)
-    files, form = listed.listing.select(index), {"side": listed.side, "max_pixels": listed.max_pixels}
-    part = FolderSource(files, listed.labels[index], listed.classes, **form)
     began = time.monotonic()
-    source, skipped = resident(part, config.data.num_workers)
+    source, skipped = resident(listed.select(index), config.data.num_workers)
     times = len(listed) / len(index)
     rest = 3 * listed.side**2 * (len(listed) - len(index)) / 2**20
     images = len(listed) - round(len(skipped) * times)
