@@ -17,12 +17,12 @@ LAYERS = {
     "data": 2, "views": 2, "losses": 2, "meters": 2, "comparison": 2,
     "parts": 3, "backbones": 3, "saib": 3,
     "methods": 4, "entropy": 4, "objective": 5, "training": 6, "evaluation": 7, "exporting": 8, "inspection": 8,
-    "continuation": 9, "pretraining": 9, "api": 10, "demo": 10, "cli": 11, "__main__": 12, "__init__": 12,
+    "continuation": 9, "pretraining": 9, "studies": 9, "api": 10, "demo": 10, "cli": 11, "__main__": 12, "__init__": 12,
 }  # fmt: skip
 SAME_LAYER = {
     0: {"errors", "names", "files", "settings"},
     1: {"counter", "runs", "schedule"},
-    9: {"continuation"},
+    9: {"continuation", "pretraining"},
     10: {"api"},
 }
 """What the modules of one layer may take from each other: the ground floor stands on errors, layer 1 on the counter."""
@@ -77,6 +77,7 @@ def test_no_file_has_a_name_that_says_nothing(word: str) -> None:
         "import iecl.cli.command as c; c.main(['bench', '--list'])",
         "import iecl.cli.command as c, contextlib\nwith contextlib.suppress(SystemExit): c.main(['bench', '--help'])",
         "import iecl.api",
+        "import iecl.studies.engine",
         "import iecl.training.config as p; p.make_config(flags={'data': {'name': 'shapes'}})",
         "import iecl.data.resolve",
     ],

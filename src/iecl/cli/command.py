@@ -21,6 +21,7 @@ VERBS = {
     "extend": "go on with a run for more epochs, under a schedule planned anew",
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
     "compare": "hold results against each other: protocols, intervals, noise",
+    "study": "run arms and seeds in resumable cells, and compare them with intervals",
     "embed": "write one feature vector per image",
     "export": "write a backbone for other programs",
     "inspect": "follow entropy through block and encoder: where is it made, where is it lost?",
