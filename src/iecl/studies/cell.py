@@ -12,12 +12,11 @@ from typing import Any
 from iecl.data.listing import list_images, splits
 from iecl.data.pack_format import open_packed
 from iecl.data.resolve import folder_of, resolve_data
-from iecl.data.settings import DataSettings
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
 from iecl.registry import resolve
 from iecl.settings import as_values, build, merge
-from iecl.training.config import SECTIONS, RunConfig, make_config, with_data
+from iecl.training.config import RunConfig, make_config, with_data
 
 FREE = {
     "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
@@ -127,23 +126,14 @@ class Cell:
 
     def request(self, config: RunConfig, datasets: Datasets) -> str:
         """A name for what was asked for, by which results are found again without torch."""
-        values = {"method": dict(config.method)} | {
-            section: as_values(getattr(config, section)) for section in SECTIONS
-        }
         asked = [[one.label, one.seeds, datasets.content(one.data or self.data)] for one in self.evaluations]
-        return short_hash([training_name(values, datasets.content(self.data)), asked])
+        return short_hash([training_name(config.plain_values(), datasets.content(self.data)), asked])
 
     def differences(self, config: RunConfig) -> dict[str, Any]:
         """Settings that were given and that are not those of the recipe anyway."""
         base = make_config(method=config.method_name, recipe=self.recipe, flags={"data": {"name": self.data}})
-        plain = {"method": dict(base.method)} | {section: as_values(getattr(base, section)) for section in SECTIONS}
-        found = {f"{section}.{key}": value for section, table in self.settings.items() for key, value in table.items()}
-        return {name: value for name, value in found.items() if _at(plain, name) != value}
-
-
-def _at(values: Mapping[str, Any], name: str) -> Any:
-    section, _, key = name.partition(".")
-    return values[section].get(key)
+        plain, given = base.plain_values(), self.settings.items()
+        return {f"{s}.{k}": v for s, table in given for k, v in table.items() if plain[s].get(k) != v}
 
 
 def short_hash(content: Any) -> str:
@@ -192,8 +182,3 @@ def names_of(cell: Cell, config: RunConfig, datasets: Datasets) -> Names:
         images = datasets.content(one.data) if one.data else content
         measured.append(short_hash([one.name, settings, one.seeds, images, part]))
     return Names(training_name(config.values(), content), tuple(measured))
-
-
-def settings_for(name: str, config: RunConfig) -> DataSettings:
-    """How an evaluation of a run opens other images than those of the training."""
-    return replace(config.data, name=name, labels="auto", decode_size=0, mean=(), std=())

@@ -27,7 +27,7 @@ PAUSE = 0.1
 
 @dataclass(frozen=True)
 class Found:
-    """A cell and what is known of it."""
+    """What is known of a cell."""
 
     kind: Kind
     config: RunConfig
@@ -59,7 +59,7 @@ def _found(place: StudyFolder, kind: Kind, config: RunConfig, names: Names | Non
 def _state(record: dict[str, Any], evaluations: Sequence[str]) -> str:
     if "error" in record:
         return "failed"
-    return "done" if "training" in record and set(evaluations) <= set(record["evaluations"]) else "waiting"
+    return "done" if "training" in record and {*evaluations} <= {*record["evaluations"]} else "waiting"
 
 
 def seconds_left(found: Sequence[Found], workers: int) -> float | None:
@@ -89,8 +89,7 @@ def run_cells(
         workers: cells at a time.
         threads: of each cell; on few cores several cells with one thread each are faster than one with several.
         retry: run cells again that failed before; they go on where they stopped.
-        keep: what stays of the run of a finished cell: `none`, `weights`, or `all`. Without weights, another
-            evaluation trains again.
+        keep: what stays of a finished run: `none` (another evaluation then trains again), `weights` or `all`.
         quiet: show warnings only, and estimate nothing.
 
     Raises:
@@ -102,27 +101,25 @@ def run_cells(
         raise UserError(f"keep={keep}, workers={workers}, threads={threads}", where="iecl study", do=do)
     place, datasets, jobs = StudyFolder(folder), Datasets(), dict[str, _Job]()
     with StopFlag() as stop, log_to_terminal(quiet), ProgressLine(quiet) as line:
-        light = [cell.config(datasets) for cell in cells]  # what is wrong is told before torch is loaded
-        requests = [cell.request(config, datasets) for cell, config in zip(cells, light, strict=True)]
-        configs = [full_config(config) for config in light]
-        names = [names_of(cell, config, datasets) for cell, config in zip(cells, configs, strict=True)]
+        light = [(cell, cell.config(datasets)) for cell in cells]  # what is wrong is told before torch is loaded
+        full = [(cell, full_config(config)) for cell, config in light]
+        names = [names_of(cell, config, datasets) for cell, config in full]
+        requests = [cell.request(config, datasets) for cell, config in light]
         place.add_names(dict(zip(requests, names, strict=True)))
-        for cell, config, one in zip(cells, configs, names, strict=True):
-            job = jobs.setdefault(one.training, _Job(one.training, config, _request(cell, config, datasets)))
+        for words in dict.fromkeys(words for cell, config in light for words in without_effect(config, cell.settings)):
+            log.warning("has no effect: %s", words)
+        for (cell, config), one in zip(full, names, strict=True):
+            job = jobs.setdefault(one.training, _job(one.training, cell, config, datasets))
             for key, asked in zip(one.evaluations, cell.evaluations, strict=True):
                 job.request["evaluations"][key] = asdict(asked) | {"label": asked.label}
                 job.request["contents"][asked.data] = datasets.content(asked.data or cell.data)
-        for words in {
-            w: 0 for cell, config in zip(cells, light, strict=True) for w in without_effect(config, cell.settings)
-        }:
-            log.warning("has no effect: %s", words)
-        common = {"folder": str(place.path.absolute()), "keep": keep}
-        runner = _Runner(place, list(jobs.values()), workers, threads, retry, common, line)
+            job.request |= {"folder": str(place.path.absolute()), "keep": keep}
+        runner = _Runner(place, list(jobs.values()), workers, threads, retry, line)
         if not quiet:
             runner.announce()
         stop.is_polled = True
         runner.run(stop)
-    return [_found(place, jobs[one.training].kind, config, one) for config, one in zip(configs, names, strict=True)]
+    return [_found(place, jobs[one.training].kind, jobs[one.training].config, one) for one in names]
 
 
 @dataclass
@@ -130,22 +127,25 @@ class _Job:
     """A run, and all that is to be measured of it."""
 
     name: str
+    kind: Kind
     config: RunConfig
     request: dict[str, Any]
+    """What its process is told."""
     began: float = 0.0
     handle: int = -1
 
     @property
-    def kind(self) -> Kind:
-        return tuple(self.request["record"]["kind"])
+    def evaluations(self) -> tuple[str, ...]:
+        return tuple(self.request["evaluations"])
 
 
-def _request(cell: Cell, config: RunConfig, datasets: Datasets) -> dict[str, Any]:
-    """What a worker is told of a cell; its record says of the data what they are, not where."""
+def _job(name: str, cell: Cell, config: RunConfig, datasets: Datasets) -> _Job:
+    """A run of which nothing is to be measured yet; its record will say what the images are, not where they lie."""
     content = datasets.content(cell.data)
     record = {"content": content, "kind": kind_of(config, content), "recipe": cell.recipe, "seed": cell.seed}
     record["settings"] = cell.differences(config)
-    return {"values": config.values(), "record": record, "contents": {"": content}, "evaluations": {}}
+    request = {"name": name, "values": config.values(), "record": record, "contents": {"": content}, "evaluations": {}}
+    return _Job(name, kind_of(config, content), config, request)
 
 
 @dataclass
@@ -157,7 +157,6 @@ class _Runner:
     workers: int
     threads: int
     retry: bool
-    common: dict[str, Any]
     line: ProgressLine
     running: dict[subprocess.Popen[str], _Job] = field(default_factory=dict)
     estimate: Estimate = field(default_factory=Estimate)
@@ -182,7 +181,7 @@ class _Runner:
 
     def _is_open(self, job: _Job, record: dict[str, Any]) -> bool:
         """Whether this call is to run a cell: a failure is tried again once, by one of several calls."""
-        state = _state(record, tuple(job.request["evaluations"]))
+        state = _state(record, job.evaluations)
         return state == "waiting" or (state == "failed" and self.retry and record["time"] < self.since)
 
     def run(self, stop: StopFlag) -> None:
@@ -234,27 +233,27 @@ class _Runner:
         job.handle, job.began = handle, time.monotonic()
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
-            process.stdin.write(json.dumps(self.common | {"name": job.name} | job.request) + "\n")
+            process.stdin.write(json.dumps(job.request) + "\n")
             process.stdin.flush()
 
     def _end(self, process: subprocess.Popen[str]) -> None:
         """Note how a process ended; its lock is held until that is written down."""
-        job = self.running.pop(process)
+        job, code = self.running.pop(process), process.returncode
         process.communicate()
-        taken, what = time.monotonic() - job.began, f"{job.name} ({job.kind[0]}, seed {job.request['record']['seed']})"
-        record = self.place.record(job.name)
+        what, record = f"{job.name} ({job.kind[0]}, seed {job.config.training.seed})", self.place.record(job.name)
+        taken = duration(time.monotonic() - job.began)
         self.ended += 1
-        if process.returncode:
-            error = self._reason(job, process.returncode)
+        if code:
+            error = self._reason(job, code)
             self.place.write(job.name, job.request["record"] | record | {"error": error, "time": time.time()})
-            log.warning("%s failed after %s: %s", what, duration(taken), error)
+            log.warning("%s failed after %s: %s", what, taken, error)
         else:
             self.estimate.learn(record)
-            log.info("%s done in %s", what, duration(taken))
+            log.info("%s done in %s", what, taken)
         os.close(job.handle)
 
     def _reason(self, job: _Job, code: int) -> str:
         if code < 0:
             return f"ended by signal {-code}" + (": most often the memory ran out" if code == -9 else "")
         lines = (self.place.runs / f"{job.name}.log").read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line.removeprefix("error: ") for line in reversed(lines) if line.strip()), f"code {code}")[:500]
+        return next((line for line in reversed(lines) if line.strip()), f"code {code}")[:500]

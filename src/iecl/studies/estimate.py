@@ -1,9 +1,11 @@
 """How long cells take: from finished ones of their kind, or from a few steps that are tried."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from statistics import mean
 from typing import Any
 
+from iecl.errors import UserError
 from iecl.training.config import RunConfig
 from iecl.training.forecast import predict
 
@@ -36,10 +38,14 @@ class Estimate:
 
     def probe(self, runs: Iterable[tuple[Kind, RunConfig]], threads: int) -> None:
         """Try some steps of kinds that nothing is known of."""
-        unknown = {kind: config for kind, config in runs if kind not in self._known}
+        unknown: dict[Kind, RunConfig] = {}
+        for kind, config in runs:
+            if kind not in self._known:
+                unknown.setdefault(kind, config)
         for kind, config in list(unknown.items())[:MOST_PROBES]:
-            made = predict(config, PROBE_SECONDS, threads=threads)
-            self._known[kind] = [(made["images"], made["images_per_second"], 0.0)]
+            with suppress(UserError):  # what is wrong with it is told by the cell itself
+                made = predict(config, PROBE_SECONDS, threads=threads)
+                self._known[kind] = [(made["images"], made["images_per_second"], 0.0)]
 
     def seconds(self, kind: Kind, config: RunConfig) -> float | None:
         """What a cell takes, of a kind without any record as the mean of others; None: nothing is known."""

@@ -30,6 +30,7 @@ from iecl.data.resolve import folder_of, resolve_data
 from iecl.data.settings import DataSettings
 from iecl.data.skipped_files import Skipping
 from iecl.errors import Interrupted, UserError
+from iecl.evaluation.card import ON_VOC
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import load_model
 from iecl.evaluation.runner import measure, prepare
@@ -38,7 +39,7 @@ from iecl.pretraining import start_resolved
 from iecl.repository import ROOT
 from iecl.runs.directory import RunDirectory
 from iecl.runs.environment import git_commit
-from iecl.studies.cell import settings_for, short_hash
+from iecl.studies.cell import short_hash
 from iecl.studies.folder import StudyFolder
 from iecl.training.config import RunConfig, config_from_values
 
@@ -48,34 +49,35 @@ MOST_HITS = 20_000
 
 def work(request: Mapping[str, Any]) -> None:
     """From a request to a record."""
-    folder, name = StudyFolder(request["folder"]), request["name"]
-    config, contents = config_from_values(request["values"]), request["contents"]
+    folder, name, contents = StudyFolder(request["folder"]), request["name"], request["contents"]
+    config = config_from_values(request["values"])
     images = packed(config.data, contents[""], folder.data)
     run = RunDirectory(start_resolved(replace(config, data=images), folder.runs / name))
-    before = folder.record(name).get("evaluations", {})
-    record = request["record"] | _trained(run, config) | {"evaluations": before, "time": time.time()}
+    done = folder.record(name).get("evaluations", {})
+    record = request["record"] | _trained(run, config) | {"evaluations": done, "time": time.time()}
     folder.write(name, record)
-    asked = sorted(request["evaluations"].items(), key=lambda item: _place(item[1]))
-    for place, group in groupby(asked, key=lambda item: _place(item[1])):
-        missing = [(key, one, prepare(one["name"], one["options"])) for key, one in group if key not in before]
-        if not missing:
-            continue
-        data, part = place
-        used = images if not data else packed(resolve_data(settings_for(data, config)), contents[data], folder.data)
+    missing = [(key, one) for key, one in request["evaluations"].items() if key not in done]
+    for (data, part), group in groupby(sorted(missing, key=_place), key=_place):
+        asked = [(key, one, prepare(one["name"], one["options"])) for key, one in group]
+        used = images.name
+        if data:  # opened as `iecl evaluate --data` would
+            other = replace(config.data, name=data, labels="auto", decode_size=0)
+            is_plain = asked[0][1]["name"] not in ON_VOC
+            used = packed(resolve_data(other), contents[data], folder.data).name if is_plain else data
         with ProgressLine(quiet=True) as line:
-            is_kept = any(evaluation.rereads for _, _, evaluation in missing)
-            model = load_model(run.path)
-            context = EvaluationContext(model, run.path, used.name, line, keep_decoded=is_kept, part=part)
-            for key, one, evaluation in missing:
-                found = measure(one["name"], evaluation, context, seeds=one["seeds"])
-                record["evaluations"][key] = _measured(found, one)
+            is_kept = any(evaluation.rereads for *_, evaluation in asked)
+            context = EvaluationContext(load_model(run.path), run.path, used, line, keep_decoded=is_kept, part=part)
+            for key, one, evaluation in asked:
+                record["evaluations"][key] = _measured(
+                    measure(one["name"], evaluation, context, seeds=one["seeds"]), one
+                )
                 folder.write(name, record)
     folder.tidy(name, request["keep"])
 
 
-def _place(one: Mapping[str, Any]) -> tuple[str, str]:
-    """Evaluations with the same place share features."""
-    return one["data"], one["part"]
+def _place(item: tuple[str, Mapping[str, Any]]) -> tuple[str, str]:
+    """Evaluations on the same images share features."""
+    return item[1]["data"], item[1]["part"]
 
 
 def packed(settings: DataSettings, content: str, folder: Path) -> DataSettings:
@@ -141,8 +143,9 @@ def main() -> int:
     except Interrupted as problem:
         show(str(problem))
         return 128 + problem.signal
-    except (UserError, OSError) as problem:
-        show(f"error: {problem}")
+    except UserError as problem:
+        show(str(problem))
+        show(problem.what)  # for the record, without advice and the paths in it
         return 1
     return 0
 

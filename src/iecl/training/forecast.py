@@ -14,9 +14,8 @@ from iecl.data.resolve import usable_cores
 from iecl.errors import TrainingError, UserError
 from iecl.files import check, damaged, number, read_json
 from iecl.runs.directory import RunDirectory
-from iecl.settings import as_values
 from iecl.training.advice import forecast, suggested_batch, suggested_workers, warnings_for
-from iecl.training.config import SECTIONS, RunConfig, config_from_values, difference
+from iecl.training.config import RunConfig, config_from_values, difference
 
 PROBE_SECONDS = 20.0
 """For which steps are tried; starting torch and opening images come on top."""
@@ -58,8 +57,9 @@ def predict(
 
 
 def _probe(config: RunConfig, seconds: float, quiet: bool, threads: int) -> dict[str, Any]:
-    values = {"method": dict(config.method)} | {name: as_values(getattr(config, name)) for name in SECTIONS}
-    request = json.dumps({"values": values, "seconds": seconds, "quiet": quiet, "keeps_memory": is_kept()})
+    request = json.dumps(
+        {"values": config.plain_values(), "seconds": seconds, "quiet": quiet, "keeps_memory": is_kept()}
+    )
     command = [sys.executable, "-m", "iecl.training.probe"]
     limit = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
     done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=False, env=limit)
