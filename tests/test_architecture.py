@@ -20,13 +20,13 @@ LAYERS = {
     "parts": 3, "backbones": 3,
     "weights": 4, "saib": 4, "entropy": 4, "objective": 4, "methods": 5,
     "training": 6, "evaluation": 7, "inspection": 8,
-    "continuation": 9, "pretraining": 9, "api": 10, "demo": 10, "cli": 11, "__main__": 12, "__init__": 12,
+    "continuation": 9, "pretraining": 9, "studies": 9, "api": 10, "demo": 10, "cli": 11, "__main__": 12, "__init__": 12,
 }  # fmt: skip
 SAME_LAYER = {
     0: {"errors", "names", "files", "settings"},
     1: {"counter", "runs", "schedule"},
     4: {"saib"},
-    9: {"continuation"},
+    9: {"continuation", "pretraining"},
     10: {"api"},
 }
 """What the modules of one layer may take from each other: the ground floor stands on errors, layer 1 on the counter."""
@@ -108,6 +108,7 @@ def test_no_file_has_a_name_that_says_nothing(word: str) -> None:
         "import iecl.cli.command as c; c.main(['bench', '--list'])",
         "import iecl.cli.command as c, contextlib\nwith contextlib.suppress(SystemExit): c.main(['bench', '--help'])",
         "import iecl.api",
+        "import iecl.studies.engine as e, iecl.studies.cell as c; e.look_at_cells([c.Cell(data='digits')], 'nowhere')",
         "import iecl.training.config as p; p.make_config(flags={'data': {'name': 'shapes'}})",
         "import iecl.data.defaults",
     ],

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         pack,
         plan,
         pretrain,
+        study,
         verify,
     )
     from iecl.errors import UserError
@@ -45,6 +46,7 @@ _HOMES = {
     "load": "iecl.api",
     "pack": "iecl.api",
     "plan": "iecl.api",
+    "study": "iecl.api",
     "verify": "iecl.api",
     "bench": "iecl.api",
     "UserError": "iecl.errors",
@@ -77,6 +79,7 @@ __all__ = [
     "pack",
     "plan",
     "pretrain",
+    "study",
     "verify",
 ]
 

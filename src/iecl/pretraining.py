@@ -45,6 +45,14 @@ def start_afresh(asked: Asked, quiet: bool) -> Path:
     return _start(config, place, quiet, lambda claimed: {"kind": "start"}, overwrite=asked.overwrite)
 
 
+def start_resolved(config: RunConfig, place: Path) -> Path:
+    """A run in whose configuration every choice is made; one that was stopped there goes on. Shows warnings only."""
+    if RunDirectory(place).holds_run:
+        return resume(Asked(place, "", "", {}, (), overwrite=False), quiet=True)
+    # A start that was killed at once may have left a file or two, and no run.
+    return _start(config, place, True, lambda claimed: {"kind": "start"}, overwrite=True)
+
+
 @one_walk()
 def start_from(source: str, foreign: Mapping[str, Any], asked: Asked, quiet: bool) -> Path:
     """A new run whose backbone begins with the weights of another, which its folder keeps."""

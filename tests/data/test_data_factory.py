@@ -12,8 +12,9 @@ from iecl.data.factory import is_test_fifth, open_source
 from iecl.data.folder import FolderSource
 from iecl.data.listing import list_images
 from iecl.data.loader import in_order
+from iecl.data.pack_writer import pack
 from iecl.data.settings import DataSettings
-from iecl.data.source import ArraySource, Source
+from iecl.data.source import ArraySource, Source, name_in
 from iecl.errors import UserError
 from iecl.registry import Entry
 
@@ -177,3 +178,59 @@ def test_real_folders_open_with_the_sizes_and_counts_they_are_known_for(
     assert len(source.classes) == classes
     assert train in (None, len(source))
     assert test in (None, len(open_source(settings, "test")))
+
+
+PARTS = ("pretrain", "train", "train-part", "test")
+
+
+def validated(name: Path | str, **values: object) -> dict[str, set[str]]:
+    """What each split holds when a tenth is kept for validation, by names that the folder has no part in."""
+    settings = DataSettings(name=str(name), num_workers=0, validation=True, **values)  # type: ignore[arg-type]
+    sources = {split: open_source(settings, split) for split in PARTS}
+    return {split: {name_in(source, i) for i in range(len(source))} for split, source in sources.items()}
+
+
+@pytest.mark.parametrize("cache_megabytes", [0, 100])
+def test_validation_keeps_a_tenth_of_the_training_images_and_never_opens_test_images(
+    tmp_path: Path, cache_megabytes: int
+) -> None:
+    for number in range(120):
+        save_solid(tmp_path / f"set/train/{number % 2}/{number}.png")
+    save_solid(tmp_path / "set/test/0/secret.png")
+    found = validated(tmp_path / "set", cache_megabytes=cache_megabytes)
+    assert found["pretrain"] == found["train"] == found["train-part"]
+    assert not found["test"] & found["train"]
+    assert len(found["test"] | found["train"]) == 120
+    assert 6 <= len(found["test"]) <= 20
+    assert not any("secret" in name for name in found["test"])
+
+
+def test_a_folder_without_splits_keeps_its_fifth_untouched_by_validation(animals: Path) -> None:
+    (fifth,) = (names(open_source(settings_for(animals), "test")),)
+    found = validated(animals)
+    assert all(not set(fifth) & {Path(name).stem for name in part} for part in found.values())
+    assert len(found["test"] | found["train"]) == 24
+
+
+def test_the_validation_tenth_is_the_same_packed_copied_and_without_labels(animals: Path, tmp_path: Path) -> None:
+    whole = validated(animals)
+    pack(str(animals), tmp_path / "animals.iecl")
+    copied = animals.rename(tmp_path / "elsewhere")
+    assert validated(tmp_path / "animals.iecl") == validated(copied) == whole
+    assert not validated(copied, labels="none")["train"] & whole["test"]  # whoever ignores classes keeps it too
+
+
+def test_a_packed_file_cannot_lack_a_tenth(animals: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds all images \(data.validation\)"):
+        pack(str(animals), tmp_path / "animals.iecl", sets=["data.validation=true"])
+
+
+def test_a_named_dataset_has_a_validation_tenth_too() -> None:
+    found = validated("digits")
+    assert len(found["train"]) + len(found["test"]) == FACTS["digits"].train
+    assert len(found["test"]) == pytest.approx(FACTS["digits"].train / 10, rel=0.2)
+
+
+def test_a_tenth_of_two_images_is_refused(halves: Path) -> None:
+    with pytest.raises(UserError, match=r"too few images to keep a tenth of them \(data.validation\)"):
+        validated(halves)

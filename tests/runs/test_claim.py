@@ -109,7 +109,7 @@ def test_the_lock_ends_with_a_killed_owner_but_not_before_the_processes_it_start
         began = time.monotonic()
         owner.kill()
     with pytest.raises(UserError, match=f"processes that were started by process {owner.pid}"):
-        os.close(claiming._locked(RunDirectory(tmp_path / "run"), patience=0.2))
+        os.close(claiming.lock_file(RunDirectory(tmp_path / "run").lock, patience=0.2))
     with claim(tmp_path / "run"):  # waits until the last of them is gone
         assert time.monotonic() - began > 1
 

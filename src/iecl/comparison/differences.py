@@ -1,6 +1,7 @@
 """Two numbers: may they be compared, how far are they apart, and is that more than chance?"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, mean, stdev
 
@@ -10,8 +11,6 @@ from iecl.comparison.effects import effect_of
 from iecl.comparison.results import Result
 
 RESAMPLES, CONFIDENCE = 2000, 0.95
-_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Student's t for 95 % by the number of pairs; above ten the normal law is near enough."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,17 @@ def _percentiles(means: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[f
     return float(low), float(high)
 
 
+def over_seeds(apart: Sequence[float], *, is_resampled: bool = False) -> Interval:
+    """Where the mean of two or more paired differences lies: by Student's t, or by a bootstrap, too narrow for few."""
+    pairs, middle = len(apart), mean(apart)
+    if is_resampled:
+        return Interval(*_percentiles(_resampled(np.array(apart, float))), f"paired bootstrap over {pairs} seeds")
+    from scipy.special import stdtrit  # comes with scikit-learn
+
+    reach = float(stdtrit(pairs - 1, (1 + CONFIDENCE) / 2)) * stdev(apart) / math.sqrt(pairs)
+    return Interval(middle - reach, middle + reach, f"paired over {pairs} seeds")
+
+
 def unlike(first: Result, second: Result) -> list[str]:
     """Why two numbers are not of one protocol, each reason with what it is known to do; empty: they are."""
     if not first.protocol or not second.protocol:
@@ -67,12 +77,8 @@ def difference(first: Result, second: Result) -> list[Interval]:
     if first.hits is not None and second.hits is not None and len(first.hits) == len(second.hits):
         apart = second.hits.astype(float) - first.hits.astype(float)
         found.append(Interval(*_percentiles(_resampled(apart)), "paired bootstrap over test images"))
-    pairs = len(first.by_seed)
-    if pairs > 1 and pairs == len(second.by_seed):
-        apart_by_seed = [b - a for a, b in zip(first.by_seed, second.by_seed, strict=True)]
-        middle, spread = mean(apart_by_seed), stdev(apart_by_seed) / math.sqrt(pairs)
-        reach = _T.get(pairs, 1.96) * spread
-        found.append(Interval(middle - reach, middle + reach, f"paired over {pairs} seeds"))
+    if len(first.by_seed) > 1 and len(first.by_seed) == len(second.by_seed):
+        found.append(over_seeds([b - a for a, b in zip(first.by_seed, second.by_seed, strict=True)]))
     if not found and first.n_test and second.n_test:
         ends = [interval(result) for result in (first, second)]
         reach = math.sqrt(sum(((end.high - end.low) / 2) ** 2 for end in ends if end is not None))

@@ -16,7 +16,7 @@ from iecl.data.pack_format import open_packed
 from iecl.data.packed_source import PackedSource
 from iecl.data.settings import DataSettings
 from iecl.data.skipped_files import Skipping, refuse_too_many
-from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source
+from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source, name_in
 from iecl.errors import UserError, did_you_mean
 
 SPLITS = ("pretrain", "train", "test", "train-part")
@@ -37,7 +37,7 @@ def open_source(
     A folder without `train` and `test` inside is all there is to train on. To measure on it nevertheless, `test` is a
     fixed fifth of it (of each class, where there are classes), and `train-part` the other four fifths; with splits of
     its own `train-part` is the same as `train`. `pretrain` is `train`, with images without labels where a named data
-    set has some.
+    set has some. With `settings.validation` a tenth of all these is missing, and `test` is that tenth of `train-part`.
 
     Args:
         settings: what to open; what is `auto`, 0 or empty is chosen as by `resolve_data`.
@@ -65,6 +65,27 @@ def open_source(
 
 def list_source(settings: DataSettings, split: str, on_bad: OnBad) -> Source:
     """What `open_source` opens, with no image of a folder decoded yet; the settings are resolved already."""
+    if not settings.validation:
+        return _whole_source(settings, split, on_bad)
+    # A folder that has no test images of its own keeps its fixed fifth for the end: nothing here may touch it.
+    is_fixed = split == "test" or folder_of(settings.name) is not None
+    source = _whole_source(settings, "train-part" if is_fixed else split, on_bad)
+    (index,) = np.nonzero(is_validation(source) == (split == "test"))
+    if not len(index):
+        raise UserError(f"{source.name} has too few images to keep a tenth of them", where="data.validation")
+    return source.select(index) if isinstance(source, FolderSource) else ChosenSource(source, index)
+
+
+def is_validation(source: Source) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which images are the tenth to choose settings by: a hash of its name decides for each image alone.
+
+    Not a tenth of each class: a run that ignores classes and an evaluation that needs them must keep the same images
+    apart. Nor does it depend on a seed or on other images, so that all runs ever made on these data share one tenth.
+    """
+    return np.array([counter.key(0, f"validation {name_in(source, i)}") % 10 == 0 for i in range(len(source))])
+
+
+def _whole_source(settings: DataSettings, split: str, on_bad: OnBad) -> Source:
     folder = folder_of(settings.name)
     if folder is None:
         named: Source = DATASETS[settings.name].load()(settings, "train" if split == "train-part" else split)

@@ -95,6 +95,8 @@ def _settings(data: str, side: int, sets: Iterable[str]) -> DataSettings:
     strange = sorted(set(values) - {"data"})
     if strange:
         raise UserError(f"packing has no setting {strange[0]}", where="--set", do="write data.key=value")
+    if values["data"].get("validation"):
+        raise UserError("a packed file holds all images", where="data.validation", do="give it to iecl pretrain")
     return build(DataSettings, values["data"], "data", "--side" if side else "--set")
 
 

@@ -38,6 +38,10 @@ class DataSettings:
         0.5, "share of the files above which unreadable ones end the work; 1: never", low=0, high=1
     )
 
+    validation: bool = setting(
+        False, "keep a tenth of the training images out of training, and measure on it and not on the test images"
+    )
+
     def __post_init__(self) -> None:
         if 0 < self.image_size < LEAST_SIDE:
             raise ValueError(f"data.image_size is {self.image_size}, it must be at least {LEAST_SIDE}, or 0")

@@ -137,6 +137,11 @@ class ChosenSource:
         return self.whole.path(int(self.index[index]))
 
 
+def name_in(source: Source, index: int) -> str:
+    """What an image is called, whatever folder the data were copied to: its path below it, or its number."""
+    return source.path(index).removeprefix(source.name).strip("/[]")
+
+
 def read_into(source: Source, images: ImageArray, index: Numbers) -> Pixels:
     """As `source.read`, into memory that is there already; a source that can do it itself does without a copy."""
     own = getattr(source, "read_into", None)

@@ -50,6 +50,8 @@ class EvaluationContext:
     """Keep decoded images in memory, which pays when they are read more than once."""
     work: Path | None = None
     """A folder in which a long evaluation may keep what it needs to go on after a break; None: it starts over."""
+    part: str = ""
+    """Other images to measure on than the run kept for it: `test`, or the `validation` tenth of the training images."""
     device: torch.device = field(default_factory=best_device)
     skipped: dict[str, str] = field(default_factory=dict)
     """Reason by path of each file that was left out."""
@@ -71,6 +73,8 @@ class EvaluationContext:
         else:
             where = f"{self.target} does not say on which images to measure"
             raise UserError(where, where="--data", do="name a folder")
+        if self.part:
+            chosen = replace(chosen, validation=self.part == "validation")
         megabytes = chosen.cache_megabytes if self.keep_decoded else 0
         return resolve_data(replace(chosen, image_size=self.model.image_size, cache_megabytes=megabytes))
 
@@ -83,9 +87,11 @@ class EvaluationContext:
         return self.given if folder is None else str(folder)
 
     @property
-    def has_own_test(self) -> bool:
-        """Whether the data come with test images; otherwise a fixed part of a folder is used instead."""
-        return has_test(self.data.name)
+    def test_split(self) -> str:
+        """Which images are measured on."""
+        if self.data.validation:
+            return "a fixed tenth of the training images"
+        return "its own" if has_test(self.data.name) else "a fixed fifth of the folder"
 
     def place(self, name: str, *what: Any) -> Path | None:
         """Where a long evaluation keeps its checkpoints: other settings, weights or images have another place."""
@@ -188,7 +194,7 @@ class EvaluationContext:
             "interpolation": "bilinear, antialiased",
             "mean": list(model.mean),
             "std": list(model.std),
-            "test_split": "its own" if self.has_own_test else "a fixed fifth of the folder",
+            "test_split": self.test_split,
         }
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from iecl.console import ProgressLine
+from iecl.data.defaults import has_test
 from iecl.data.listing import one_walk
 from iecl.data.source import Source
 from iecl.errors import UserError, lacking
@@ -55,8 +56,8 @@ def embed(
     write = _writer(out, overwrite)  # a wrong name is refused before the work, not after
     model = load_model(target, checkpoint, **foreign)
     with ProgressLine(quiet) as line:
-        context = EvaluationContext(model, target, data, line)
-        splits = {"train": "pretrain", "test": "test"} if context.has_own_test else {"all": "pretrain"}
+        context = EvaluationContext(model, target, data, line, part="test")  # all images, whatever was kept apart
+        splits = {"train": "pretrain", "test": "test"} if has_test(context.data.name) else {"all": "pretrain"}
         parts = [
             _Part(name, source := context.open(split), context.features(source, name)) for name, split in splits.items()
         ]

@@ -144,6 +144,7 @@ def _file_in_run(name: str, evaluation: Evaluation, context: EvaluationContext, 
     if not Path(context.target).is_dir():
         return None
     parts = [name, _short_name(context.data_name), *([checkpoint] if checkpoint != "final" else [])]
+    parts += [context.part] if context.part else []
     if evaluation.settings != evaluation.Settings():
         parts.append(blake2b(repr(evaluation.settings).encode(), digest_size=2).hexdigest())
     return RunDirectory(context.target).evaluations / f"{'-'.join(parts)}.json"

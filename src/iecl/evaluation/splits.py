@@ -13,7 +13,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from iecl import counter
-from iecl.data.source import Source
+from iecl.data.source import Source, name_in
 
 RULE = (
     "of each class the images with the lowest draws; a draw is counter.bits(key(seed, 'labels', try), hash), a hash "
@@ -57,7 +57,7 @@ def names_of(source: Source, index: Int64[Tensor, " n"]) -> list[str]:
     >>> names_of(ArraySource("digits", torch.zeros(3, 3, 8, 8, dtype=torch.uint8)), torch.tensor([2, 0]))
     ['2', '0']
     """
-    return [source.path(i).removeprefix(source.name).strip("/[]") for i in index.tolist()]
+    return [name_in(source, i) for i in index.tolist()]
 
 
 def hashes_of(names: Iterable[str]) -> Int64[Tensor, " n"]:

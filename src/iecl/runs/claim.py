@@ -52,7 +52,7 @@ def claim(path: Path | str, *, resume: bool = False, overwrite: bool = False) ->
     """
     run = RunDirectory(path)
     run.make_folders()
-    handle = _locked(run)
+    handle = lock_file(run.lock)
     try:
         _recover(run)
         for folder in (run.path, run.checkpoints, run.evaluations):
@@ -84,7 +84,7 @@ def was_trained(run: RunDirectory, steps_before: int = 0) -> bool:
 def recover(run: RunDirectory) -> None:
     """Put back a run whose successor was killed before its first checkpoint, unless that one is still being written."""
     with suppress(UserError):  # it is alive, or this is a place that may only be read
-        handle = _locked(run, patience=0)
+        handle = lock_file(run.lock, patience=0)
         try:
             _recover(run)
         finally:
@@ -139,36 +139,40 @@ def _recover(run: RunDirectory) -> None:
         shutil.rmtree(run.moving)
 
 
-def _locked(run: RunDirectory, patience: float = PATIENCE) -> int:
-    """The run's lock file, locked and with our name in it."""
+def lock_file(path: Path, patience: float = PATIENCE) -> int:
+    """A handle of a file that nobody else has locked, with our name in it; closing it everywhere ends the lock.
+
+    Raises:
+        UserError: its owner is alive, or others that hold the lock for a dead one have been for so many seconds.
+    """
     end = time.monotonic() + patience
     while True:
         try:
-            handle = os.open(run.lock, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as problem:
-            raise UserError(f"cannot write to {run.path}: {problem.strerror}", where="--out") from problem
+            raise UserError(f"cannot write to {path.parent}: {problem.strerror}", where="--out") from problem
         try:
-            if _lock(handle, run) and is_open_at(handle, run.lock):  # not one that was removed meanwhile
+            if _lock(handle, path) and is_open_at(handle, path):  # not one that was removed meanwhile
                 _sign(handle)
                 return handle
-            owner = _owner(run)
+            owner = _owner(path)
         except BaseException:
             os.close(handle)
             raise
         os.close(handle)
         if _is_here(owner) or time.monotonic() > end:
             raise UserError(
-                f"{run.path} is being written by {_words(owner)}", where=str(run.lock), do="wait for it, or end it"
+                f"{path.parent} is being written by {_words(owner)}", where=str(path), do="wait for it, or end it"
             )
         time.sleep(0.1)
 
 
-def _lock(handle: int, run: RunDirectory) -> bool:
+def _lock(handle: int, path: Path) -> bool:
     """Whether the file is ours now."""
     try:
         return lock(handle)
     except OSError as problem:
-        log.warning("%s cannot be locked (%s): start no second run there", run.path, problem.strerror)
+        log.warning("%s cannot be locked (%s): start no second run there", path.parent, problem.strerror)
         return True
 
 
@@ -179,9 +183,9 @@ def _sign(handle: int) -> None:
     os.pwrite(handle, (strict_json(who) + "\n").encode(), 0)
 
 
-def _owner(run: RunDirectory) -> dict[str, Any]:
+def _owner(path: Path) -> dict[str, Any]:
     try:
-        owner = json.loads(run.lock.read_bytes()[:10_000])
+        owner = json.loads(path.read_bytes()[:10_000])
     except (OSError, ValueError, RecursionError):
         return {}
     return owner if isinstance(owner, dict) else {}

@@ -37,7 +37,7 @@ def describe_environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "git": _git_commit(),
+        "git": git_commit(),
     }
 
 
@@ -49,13 +49,12 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def _git_commit() -> str:
-    """The commit of the folder that the command was started in, with a mark if files had changed."""
+def git_commit(folder: Path | None = None) -> str:
+    """The commit of a folder, or of the one that the command was started in, with a mark if files had changed."""
+    how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 5, "check": True, "cwd": folder}
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
-        changed = subprocess.run(
-            ["git", "status", "--porcelain"], capture_output=True, text=True, timeout=5, check=True
-        )
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], **how)
+        changed = subprocess.run(["git", "status", "--porcelain"], **how)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return commit.stdout.strip() + (" with changes" if changed.stdout.strip() else "")
+    return str(commit.stdout.strip()) + (" with changes" if changed.stdout.strip() else "")

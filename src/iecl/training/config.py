@@ -85,8 +85,11 @@ class RunConfig:
 
     def values(self) -> dict[str, Any]:
         """All settings as plain values."""
-        made: dict[str, Any] = {"method": self._names() | as_values(self.method_settings())}
-        return made | {name: as_values(getattr(self, name)) for name in SECTIONS}
+        return self.plain_values() | {"method": self._names() | as_values(self.method_settings())}
+
+    def plain_values(self) -> dict[str, Any]:
+        """The same without importing the method: of its settings those that were given."""
+        return {"method": dict(self.method)} | {name: as_values(getattr(self, name)) for name in SECTIONS}
 
 
 def read_config(run: RunDirectory) -> RunConfig:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,9 +15,8 @@ from iecl.files import check, damaged, number, read_json
 from iecl.launch import usable_cores
 from iecl.names import current_settings
 from iecl.runs.directory import RunDirectory
-from iecl.settings import as_values
 from iecl.training.advice import forecast, suggested_batch, suggested_workers, warnings_for
-from iecl.training.config import SECTIONS, RunConfig, config_from_values, difference
+from iecl.training.config import RunConfig, config_from_values, difference
 
 PROBE_SECONDS = 20.0
 """For which steps are tried; starting torch and opening images come on top."""
@@ -24,14 +24,18 @@ FREE = ("data.num_workers", "training.loggers", "training.accelerator", "trainin
 """Settings that a run may resolve otherwise than its forecast did, and that leave the forecast what it is."""
 
 
-def predict(config: RunConfig, seconds: float = PROBE_SECONDS, *, quiet: bool = True) -> dict[str, Any]:
+def predict(
+    config: RunConfig, seconds: float = PROBE_SECONDS, *, quiet: bool = True, threads: int = 0
+) -> dict[str, Any]:
     """Probe a resolved configuration in a process of its own, and say what a run with it will take.
+
+    `threads` is what that process computes with; 0: as this one.
 
     Returns:
         The forecast for the planned batch, one for each other batch of the table, what is suggested and why, warnings,
         and all that was measured.
     """
-    measured = _probe(config, seconds, quiet)
+    measured = _probe(config, seconds, quiet, threads)
     batch, batch_reason = suggested_batch(measured, config)
     workers, workers_reason = suggested_workers(measured, config, usable_cores())
     asked = config.training.batch_size
@@ -53,11 +57,13 @@ def predict(config: RunConfig, seconds: float = PROBE_SECONDS, *, quiet: bool = 
     }
 
 
-def _probe(config: RunConfig, seconds: float, quiet: bool) -> dict[str, Any]:
-    values = {"method": dict(config.method)} | {name: as_values(getattr(config, name)) for name in SECTIONS}
-    request = json.dumps({"values": values, "seconds": seconds, "quiet": quiet, "keeps_memory": is_kept()})
+def _probe(config: RunConfig, seconds: float, quiet: bool, threads: int) -> dict[str, Any]:
+    request = json.dumps(
+        {"values": config.plain_values(), "seconds": seconds, "quiet": quiet, "keeps_memory": is_kept()}
+    )
     command = [sys.executable, "-m", "iecl.training.probe"]
-    done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=False)
+    limit = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+    done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=False, env=limit)
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not told:
         tried = [line["trying"] for line in told if "trying" in line]

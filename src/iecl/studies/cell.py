@@ -1,0 +1,184 @@
+"""A cell: one training run and what is measured of it, as data, under names that equal ones share. Free of torch."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from iecl.data.defaults import folder_of, resolve_data
+from iecl.data.listing import list_images, splits
+from iecl.data.pack_format import open_packed
+from iecl.errors import UserError, did_you_mean
+from iecl.evaluation import EVALUATIONS
+from iecl.registry import resolve
+from iecl.settings import as_values, build, merge
+from iecl.training.config import RunConfig, make_config, with_data
+
+FREE = {
+    "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
+    "training": (
+        *("accelerator", "strategy", "gradient_checkpointing", "loggers"),
+        *("log_steps", "meter_steps", "online_eval_epochs", "checkpoint_steps"),
+    ),
+}
+"""Settings without a part in the final weights: where images lie, how fast they come, what is written meanwhile.
+
+Precision is no such setting: it changes numbers. Nor is the number of processes: each has batch norms of its own.
+Another accelerator rounds differently, as another processor does, which no setting tells: a record says both.
+"""
+PARTS = ("test", "validation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What is measured of a run, and on which images."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The evaluation's own settings."""
+    data: str = ""
+    """Labeled images; empty: those of the training."""
+    part: str = ""
+    """`test` or `validation`; empty: what the training kept."""
+    seeds: int = 1
+    """Repetitions of the evaluation, of which the mean counts."""
+
+    @property
+    def label(self) -> str:
+        """As in `knn k=5` or `linear on cifar10 (validation)`."""
+        words = [self.name, *(f"{key}={value}" for key, value in self.options.items())]
+        words += [f"on {Path(self.data).name}"] * bool(self.data) + [f"({self.part})"] * bool(self.part)
+        return " ".join(words)
+
+
+class Datasets:
+    """What is known of images for the time of a call: a folder is listed once, however many cells use it."""
+
+    def __init__(self) -> None:
+        self.resolved = cache(resolve_data)
+        self.content = cache(content_of)
+
+
+def content_of(name: str) -> str:
+    """Images by what they are and not by where they lie: a name, a count, and a hash of names and sizes of files.
+
+    The name of a folder is a part of it, since uncompressed images of two versions of a dataset may agree in the rest.
+    """
+    path = folder_of(name)
+    if path is None:
+        return name
+    count, digest = 0, blake2b(digest_size=6)
+    if path.is_file():
+        for part in open_packed(path).parts.values():
+            count += part.count
+            for table in ("names", "sums"):
+                digest.update(part.tables[table].tobytes())
+    else:
+        for split, folder in splits(path).items():
+            listing = list_images(folder)
+            count += len(listing)
+            digest.update(split.encode())
+            for i in range(len(listing)):
+                size = os.stat(listing.path(i)).st_size  # noqa: PTH116 - bytes
+                digest.update(b"%d %b\0" % (size, listing.relative(i)))
+    return f"{path.name}-{count}-{digest.hexdigest()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One training run and its evaluations, as somebody asks for them."""
+
+    data: str
+    """A folder, a packed file, or a named dataset."""
+    seed: int = 0
+    recipe: str = ""
+    """As for `iecl pretrain`; empty: the method's default."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """By section, as in `{"method": {"name": "simclr", "temperature": 0.2}}`."""
+    evaluations: tuple[Measurement, ...] = (Measurement(name="knn"),)
+
+    def config(self, datasets: Datasets) -> RunConfig:
+        """The run with every choice made that needs no torch.
+
+        Raises:
+            UserError: a setting or an evaluation is wrong, or an evaluation would use images that were trained on.
+        """
+        for section, key, owner in (("data", "name", "data"), ("training", "seed", "seed")):
+            if key in self.settings.get(section, {}):
+                raise UserError(f"{section}.{key} is no setting of a cell", where="settings", do=f"use its {owner}")
+        flags = merge({"training": {"loggers": []}}, self.settings)
+        flags = merge(flags, {"data": {"name": self.data}, "training": {"seed": self.seed}})
+        config = make_config(method=flags.get("method", {}).get("name", ""), recipe=self.recipe, flags=flags)
+        config = with_data(config, datasets.resolved(config.data))
+        for one in self.evaluations:
+            resolve(one.name, EVALUATIONS, "evaluation", "evaluations")
+            if one.part not in ("", *PARTS):
+                raise UserError(f"there is no part {one.part!r}", where=one.label, do=did_you_mean(one.part, PARTS))
+            same = datasets.content(one.data or self.data) == datasets.content(self.data)
+            if one.part == "validation" and same and not config.data.validation:
+                do = "set data.validation=true, which keeps them out of the training"
+                raise UserError("the run would train on the images of the validation part", where=one.label, do=do)
+        return config
+
+    def request(self, config: RunConfig, datasets: Datasets) -> str:
+        """A name for what was asked for, by which results are found again without torch."""
+        asked = [[one.label, one.seeds, datasets.content(one.data or self.data)] for one in self.evaluations]
+        return short_hash([training_name(config.plain_values(), datasets.content(self.data)), asked])
+
+    def differences(self, config: RunConfig) -> dict[str, Any]:
+        """Settings that were given and that are not those of the recipe anyway."""
+        base = make_config(method=config.method_name, recipe=self.recipe, flags={"data": {"name": self.data}})
+        plain, given = base.plain_values(), self.settings.items()
+        return {f"{s}.{k}": v for s, table in given for k, v in table.items() if plain[s].get(k) != v}
+
+
+def short_hash(content: Any) -> str:
+    """Sixteen hexadecimal digits of plain values, whatever the order of their keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def training_name(values: Mapping[str, Mapping[str, Any]], content: str) -> str:
+    """The name of a run with these settings on these images; what cannot change its result has no part in it.
+
+    >>> training_name({"data": {"num_workers": 0}}, "digits") == training_name({"data": {"num_workers": 8}}, "digits")
+    True
+    """
+    kept = {
+        section: {key: value for key, value in table.items() if key not in FREE.get(section, ())}
+        for section, table in values.items()
+    }
+    return short_hash([kept, content])
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the results of a cell are called."""
+
+    training: str
+    evaluations: tuple[str, ...]
+    """In the order in which they were asked for."""
+
+
+def full_config(config: RunConfig) -> RunConfig:
+    """The configuration as it runs here: the method's own defaults, accelerator and precision. Imports torch."""
+    from iecl.training.machine import on_this_machine
+
+    method = {"name": config.method_name} | as_values(config.method_settings())
+    return replace(config, method=method, training=on_this_machine(config.training))
+
+
+def names_of(cell: Cell, config: RunConfig, datasets: Datasets) -> Names:
+    """The names of a cell whose configuration is full; every default counts as if it had been given."""
+    content, measured = datasets.content(cell.data), []
+    for one in cell.evaluations:
+        kind = EVALUATIONS[one.name].load()
+        settings = as_values(build(kind.Settings, one.options, one.name, "evaluations"))
+        part = one.part or ("validation" if config.data.validation else "test")
+        images = datasets.content(one.data) if one.data else content
+        measured.append(short_hash([one.name, settings, one.seeds, images, part]))
+    return Names(training_name(config.values(), content), tuple(measured))
