@@ -120,3 +120,12 @@ def test_looking_around_does_not_import_torch(code: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_two_classes_never_share_a_name() -> None:
+    classes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name.lstrip("_"), []).append(name_of(path))
+    assert {name: places for name, places in classes.items() if len(places) > 1} == {}

@@ -10,7 +10,7 @@ from PIL import Image
 
 from iecl.data.pack_writer import pack
 from iecl.errors import UserError
-from iecl.methods import HOSTS, METHODS
+from iecl.methods import METHODS, WRAPPER
 from iecl.settings import as_values
 from iecl.studies.cell import FREE, Cell, Datasets, Measurement, Names, full_config, names_of, training_name
 from iecl.training.config import SECTIONS, config_from_values, make_config
@@ -20,10 +20,12 @@ DECIDING = {
     "augmentation": "policy scale ratio hflip_prob color_jitter_prob brightness contrast saturation hue grayscale_prob "
     "gaussian_blur_prob sigma solarize_prob",
     "backbone": "name",
-    "saib": "form side patch_size cascade convs skips norm activation pos_embed hidden_dim noise noise_scale budget "
+    "saib": "form side weights host_gradient weight_decay probability strength mix patch_size "
+    "cascade convs skips norm activation pos_embed hidden_dim noise noise_scale budget "
     "budget_kind",
-    "objective": "entropy entropy_weight entropy_on raw kl kl_weight kl_gradient encoder encoder_weight encoder_norm "
-    "expansion expansion_weight expansion_images saib_gradient saib_weight_decay",
+    "objective": "entropy entropy_weight entropy_on entropy_norm raw "
+    "kl kl_weight kl_gradient encoder encoder_weight encoder_norm "
+    "expansion expansion_weight expansion_images",
     "optimizer": "name lr lr_base_batch weight_decay decay_norms momentum beta2 trust_coefficient trust_clip "
     "warmup_epochs min_lr_ratio grad_clip",
     "training": "epochs batch_size grad_accumulation seed devices nodes precision channels_last compile",
@@ -59,7 +61,7 @@ def test_a_name_follows_the_settings_that_decide_and_no_others(section: str, key
     assert (training_name(values, "digits") == training_name(changed, "digits")) == is_free
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in HOSTS])
+@pytest.mark.parametrize("method", [name for name in METHODS if name != WRAPPER])
 def test_a_name_follows_every_setting_of_a_method(method: str) -> None:
     values = make_config(method=method, flags={"data": {"name": "digits"}}).values()
     for key, value in values["method"].items():

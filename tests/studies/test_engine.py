@@ -18,7 +18,7 @@ from iecl import counter
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
 from iecl.studies.cell import Cell, Measurement
-from iecl.studies.engine import Found, look_at_cells, run_cells, seconds_left
+from iecl.studies.engine import CellStatus, look_at_cells, run_cells, seconds_left
 from iecl.studies.folder import StudyFolder
 from made_images import make_images
 
@@ -38,7 +38,7 @@ def cell(data: Path | str, *evaluations: str, **training: Any) -> Cell:
     )
 
 
-def scores(one: Found) -> list[Any]:
+def scores(one: CellStatus) -> list[Any]:
     assert one.state == "done", one.record
     return [[part["numbers"], part["hits"], part["protocol_hash"]] for part in one.record["evaluations"].values()]
 

@@ -16,7 +16,7 @@ from iecl.cli.command import main
 from iecl.comparison.differences import over_seeds
 from iecl.errors import UserError
 from iecl.studies.cell import Measurement, Names
-from iecl.studies.engine import Found
+from iecl.studies.engine import CellStatus
 from iecl.studies.report import report, write_report
 from iecl.studies.study import Place, Study, read_study
 from iecl.training.config import make_config
@@ -129,12 +129,12 @@ def test_the_bootstrap_over_seeds_lies_within_its_values() -> None:
 CONFIG = make_config(flags={"data": {"name": "digits"}})
 
 
-def cell(value: float | None, state: str = "done", protocol: str = "aaaa", name: str = "", **record: Any) -> Found:
+def cell(value: float | None, state: str = "done", protocol: str = "aaaa", name: str = "", **record: Any) -> CellStatus:
     record |= {"training": {"verdict": "healthy", "seconds": 5.0, "images_per_second": 9.0}} if state == "done" else {}
     if value is not None:
         one = {"numbers": {"top1": value, "top5": 1.0}, "protocol_hash": protocol, "seconds": 1.0}
         record["evaluations"] = {"e": one}
-    return Found(("simclr",), CONFIG, Names(name or f"{value}{state}", ("e",)), record, state)
+    return CellStatus(("simclr",), CONFIG, Names(name or f"{value}{state}", ("e",)), record, state)
 
 
 def study(arms: str, seeds: int, **settings: Any) -> Study:
@@ -142,7 +142,7 @@ def study(arms: str, seeds: int, **settings: Any) -> Study:
     return read_study({"study": head, "arms": {arm: {} for arm in arms.split()}})
 
 
-def told(asked: Study, **values: list[Found]) -> dict[str, Any]:
+def told(asked: Study, **values: list[CellStatus]) -> dict[str, Any]:
     order = {Place(arm, "digits", seed): values[arm][seed] for arm in values for seed in asked.settings.seeds}
     return report(asked, {place: order[place] for place in asked.cells()})
 

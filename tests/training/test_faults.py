@@ -61,7 +61,7 @@ def weights_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, run: Path) -
     def failing(*args: Any) -> None:
         raise UserError("cannot write weights")
 
-    monkeypatch.setattr(training_run, "save_weights", failing)
+    monkeypatch.setattr(training_run, "save_model", failing)
 
 
 @pytest.mark.parametrize(

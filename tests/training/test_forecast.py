@@ -192,4 +192,4 @@ def test_a_probe_that_dies_says_at_which_batch(monkeypatch: pytest.MonkeyPatch) 
     died = subprocess.CompletedProcess([], -9, stdout='{"trying": 512}\n')
     monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: died)
     with pytest.raises(UserError, match=r"ended with code -9 at batches of 512 .*give a smaller --batch-size"):
-        _probe(planned(), 1.0, True)
+        _probe(planned(), 1.0, True, 0)

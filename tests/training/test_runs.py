@@ -258,12 +258,13 @@ def test_bad_files_are_named_once_skipped_and_counted(
         assert capfd.readouterr().err.count("broken.png") == 1
 
 
-def test_a_block_that_nothing_moves_is_reported_at_the_first_step(
+def test_a_block_that_nothing_moves_is_refused_before_the_first_step(
     image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
     sets = [*tiny, "saib.form=certified", "saib.side=query", "objective.entropy=none", "method.symmetric=false"]
-    with pytest.raises(TrainingError, match=r"no loss reaches .* trainable weights, first saib"):
+    with pytest.raises(UserError, match="nothing trains the block on the query side"):
         iecl.pretrain(image_folder, tmp_path / "run", sets=sets, **RUN)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_printed_block_trains_with_the_paper_preset_at_a_sane_rate(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class _Scale(torch.autograd.Function):
+class _ScaledGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
         ctx.factor = factor
@@ -19,7 +19,7 @@ class _Scale(torch.autograd.Function):
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
     """`x` itself; the gradient on its way back is multiplied by `factor`: -1 turns it round, 0 stops it."""
-    scaled: Tensor = _Scale.apply(x, factor)
+    scaled: Tensor = _ScaledGradient.apply(x, factor)
     return scaled
 
 

@@ -16,7 +16,7 @@ from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
 from iecl.registry import resolve
 from iecl.settings import as_values, build, merge
-from iecl.training.config import RunConfig, make_config, with_data
+from iecl.training.config import NAMES, RunConfig, make_config, with_data
 
 FREE = {
     "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
@@ -131,7 +131,9 @@ class Cell:
 
     def differences(self, config: RunConfig) -> dict[str, Any]:
         """Settings that were given and that are not those of the recipe anyway."""
-        base = make_config(method=config.method_name, recipe=self.recipe, flags={"data": {"name": self.data}})
+        method = {key: value for key, value in self.settings.get("method", {}).items() if key in NAMES}
+        flags = {"data": {"name": self.data}, "method": method}
+        base = make_config(method=method.get("name", ""), recipe=self.recipe, flags=flags)
         plain, given = base.plain_values(), self.settings.items()
         return {f"{s}.{k}": v for s, table in given for k, v in table.items() if plain[s].get(k) != v}
 
@@ -168,8 +170,7 @@ def full_config(config: RunConfig) -> RunConfig:
     """The configuration as it runs here: the method's own defaults, accelerator and precision. Imports torch."""
     from iecl.training.machine import on_this_machine
 
-    method = {"name": config.method_name} | as_values(config.method_settings())
-    return replace(config, method=method, training=on_this_machine(config.training))
+    return replace(config, method=config.values()["method"], training=on_this_machine(config.training))
 
 
 def names_of(cell: Cell, config: RunConfig, datasets: Datasets) -> Names:

@@ -26,7 +26,7 @@ PAUSE = 0.1
 
 
 @dataclass(frozen=True)
-class Found:
+class CellStatus:
     """What is known of a cell."""
 
     kind: Kind
@@ -38,7 +38,7 @@ class Found:
     """done, failed, running or waiting."""
 
 
-def look_at_cells(cells: Sequence[Cell], folder: Path | str) -> list[Found]:
+def look_at_cells(cells: Sequence[Cell], folder: Path | str) -> list[CellStatus]:
     """What is known of cells, without torch and without running any."""
     place, datasets, found = StudyFolder(folder), Datasets(), []
     known = place.known_names()
@@ -49,11 +49,11 @@ def look_at_cells(cells: Sequence[Cell], folder: Path | str) -> list[Found]:
     return found
 
 
-def _found(place: StudyFolder, kind: Kind, config: RunConfig, names: Names | None) -> Found:
+def _found(place: StudyFolder, kind: Kind, config: RunConfig, names: Names | None) -> CellStatus:
     record = place.record(names.training) if names else {}
     state = _state(record, names.evaluations if names else ())
     is_busy = names is not None and state != "done" and place.is_locked(names.training)
-    return Found(kind, config, names, record, "running" if is_busy else state)
+    return CellStatus(kind, config, names, record, "running" if is_busy else state)
 
 
 def _state(record: dict[str, Any], evaluations: Sequence[str]) -> str:
@@ -62,7 +62,7 @@ def _state(record: dict[str, Any], evaluations: Sequence[str]) -> str:
     return "done" if "training" in record and {*evaluations} <= {*record["evaluations"]} else "waiting"
 
 
-def seconds_left(found: Sequence[Found], workers: int) -> float | None:
+def seconds_left(found: Sequence[CellStatus], workers: int) -> float | None:
     """What cells that are not done will take, as far as finished ones tell; None: they do not."""
     estimate = Estimate(one.record for one in found)
     times = [estimate.seconds(one.kind, one.config) for one in found if one.state != "done"]
@@ -78,7 +78,7 @@ def run_cells(
     retry: bool = False,
     keep: str = "weights",
     quiet: bool = True,
-) -> list[Found]:
+) -> list[CellStatus]:
     """Train and measure every cell that is not finished yet; the same call goes on after a break of any kind.
 
     Calls on the same folder at the same time share the work, and each returns when all cells are finished or failed.

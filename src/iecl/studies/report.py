@@ -11,10 +11,10 @@ from iecl.comparison.differences import CONFIDENCE, over_seeds
 from iecl.console import counted, one_line, plain_table
 from iecl.files import write_atomically
 from iecl.runs.directory import write_json
-from iecl.studies.engine import Found
+from iecl.studies.engine import CellStatus
 from iecl.studies.study import Place, Study
 
-Cells = Mapping[Place, Found]
+Cells = Mapping[Place, CellStatus]
 Row = Mapping[str, Any]
 
 
@@ -45,7 +45,7 @@ def _metrics(study: Study, found: Cells, data: str) -> list[tuple[int, str]]:
     return list(names)
 
 
-def _measured(one: Found, number: int) -> dict[str, Any]:
+def _measured(one: CellStatus, number: int) -> dict[str, Any]:
     """What a cell's record says of an evaluation."""
     evaluations: dict[str, dict[str, Any]] = one.record.get("evaluations", {})
     return evaluations.get(one.names.evaluations[number], {}) if one.names else {}
@@ -76,7 +76,7 @@ def _row(study: Study, found: Cells, data: str, number: int, metric: str, arm: s
     return row
 
 
-def _cell(place: Place, one: Found) -> dict[str, Any]:
+def _cell(place: Place, one: CellStatus) -> dict[str, Any]:
     made = {**vars(place), "name": one.names.training if one.names else "", "state": one.state}
     made |= {key: one.record.get("training", {}).get(key) for key in ("verdict", "seconds", "images_per_second")}
     return made | {key: one.record.get(key) for key in ("error", "code", "environment")}
