@@ -129,7 +129,9 @@ def test_the_bootstrap_over_seeds_lies_within_its_values() -> None:
 CONFIG = make_config(flags={"data": {"name": "digits"}})
 
 
-def cell(value: float | None, state: str = "done", protocol: str = "aaaa", name: str = "", **record: Any) -> CellStatus:
+def cell(
+    value: float | str | None, state: str = "done", protocol: str = "aaaa", name: str = "", **record: Any
+) -> CellStatus:
     record |= {"training": {"verdict": "healthy", "seconds": 5.0, "images_per_second": 9.0}} if state == "done" else {}
     if value is not None:
         one = {"numbers": {"top1": value, "top5": 1.0}, "protocol_hash": protocol, "seconds": 1.0}
@@ -204,6 +206,11 @@ def test_numbers_of_two_protocols_are_not_compared() -> None:
     assert "difference" not in made["rows"][1]
     assert "another protocol" in made["text"]
     assert made["notes"] == ["not compared, since measured by another protocol than base: other"]
+
+
+def test_what_is_not_a_number_is_missing() -> None:
+    made = told(study("base new", 2), base=[cell(0.5), cell(0.6)], new=[cell(0.9), cell("NaN")])
+    assert "| new  | 1, 1 missing | 90.00 " in made["text"]
 
 
 def test_arms_that_are_the_same_run_and_cells_of_other_versions_are_noted() -> None:

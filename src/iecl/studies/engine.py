@@ -21,7 +21,7 @@ from iecl.training.config import RunConfig, without_effect
 from iecl.training.signals import StopFlag
 
 log = logging.getLogger("iecl.studies")
-PAUSE = 0.1
+PAUSE = 0.2
 """Seconds between two looks at processes, and at cells that others work on."""
 
 

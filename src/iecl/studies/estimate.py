@@ -23,8 +23,8 @@ class Estimate:
     """Speeds by kind of cell."""
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._known: dict[Kind, list[tuple[float, float, float]]] = {}
-        """Images in an epoch, images in a second, and seconds for evaluations."""
+        self._known: dict[Kind, tuple[float, float, float]] = {}
+        """Images in an epoch, images in a second, and seconds for evaluations, of the last cell of each kind."""
         for record in records:
             self.learn(record)
 
@@ -33,23 +33,19 @@ class Estimate:
         training = record.get("training", {})
         if training.get("images_per_second") and "error" not in record:
             measuring = sum(one["seconds"] for one in record["evaluations"].values())
-            known = self._known.setdefault(tuple(record["kind"]), [])
-            known.append((training["images"], training["images_per_second"], measuring))
+            self._known[tuple(record["kind"])] = training["images"], training["images_per_second"], measuring
 
     def probe(self, runs: Iterable[tuple[Kind, RunConfig]], threads: int) -> None:
         """Try some steps of kinds that nothing is known of."""
-        unknown: dict[Kind, RunConfig] = {}
-        for kind, config in runs:
-            if kind not in self._known:
-                unknown.setdefault(kind, config)
-        for kind, config in list(unknown.items())[:MOST_PROBES]:
+        unknown = dict(reversed([(kind, config) for kind, config in runs if kind not in self._known]))
+        for kind, config in list(unknown.items())[-MOST_PROBES:]:  # of each kind the first cell
             with suppress(UserError):  # what is wrong with it is told by the cell itself
                 made = predict(config, PROBE_SECONDS, threads=threads)
-                self._known[kind] = [(made["images"], made["images_per_second"], 0.0)]
+                self._known[kind] = made["images"], made["images_per_second"], 0.0
 
     def seconds(self, kind: Kind, config: RunConfig) -> float | None:
         """What a cell takes, of a kind without any record as the mean of others; None: nothing is known."""
-        known = self._known.get(kind) or [one for some in self._known.values() for one in some]
+        known = [self._known[kind]] if kind in self._known else list(self._known.values())
         epochs = config.training.epochs
         times = [START_SECONDS + epochs * images / speed + measuring for images, speed, measuring in known]
         return mean(times) if times else None

@@ -21,9 +21,9 @@ Row = Mapping[str, Any]
 def report(study: Study, found: Cells) -> dict[str, Any]:
     """Everything that a study found, as plain values, and as Markdown under `text`."""
     rows = [
-        _row(study, found, data, number, metric, arm)
+        _row(study, found, data, place, metric, arm)
         for data in study.settings.data
-        for number, metric in _metrics(study, found, data)
+        for place, metric in _metrics(study, found, data)
         for arm in study.arms
     ]
     head = {"study": study.settings.name, "question": study.settings.question, "reference": study.settings.reference}
@@ -38,30 +38,28 @@ def _metrics(study: Study, found: Cells, data: str) -> list[tuple[int, str]]:
     Top-5 follows top-1 and would double the comparisons, of which one in twenty misleads: it is in the records only.
     """
     names: dict[tuple[int, str], None] = {}
-    for number in range(len(study.evaluations)):
-        numbers = [_measured(one, number).get("numbers", {}) for place, one in found.items() if place.data == data]
-        shown = [(number, name) for some in numbers for name in some if not name.endswith("top5")]
-        names |= dict.fromkeys(shown or [(number, "")])
+    for place in range(len(study.evaluations)):
+        numbers = [_measured(one, place).get("numbers", {}) for at, one in found.items() if at.data == data]
+        shown = [(place, name) for some in numbers for name in some if not name.endswith("top5")]
+        names |= dict.fromkeys(shown or [(place, "")])
     return list(names)
 
 
-def _measured(one: CellStatus, number: int) -> dict[str, Any]:
+def _measured(one: CellStatus, place: int) -> dict[str, Any]:
     """What a cell's record says of an evaluation."""
     evaluations: dict[str, dict[str, Any]] = one.record.get("evaluations", {})
-    return evaluations.get(one.names.evaluations[number], {}) if one.names else {}
+    return evaluations.get(one.names.evaluations[place], {}) if one.names else {}
 
 
-def _row(study: Study, found: Cells, data: str, number: int, metric: str, arm: str) -> dict[str, Any]:
+def _row(study: Study, found: Cells, data: str, place: int, metric: str, arm: str) -> dict[str, Any]:
     """One arm: its values by seed, and their differences to the reference on the same seeds."""
     seeds, reference = study.settings.seeds, study.settings.reference
-    own, other = ({s: _measured(found[Place(name, data, s)], number) for s in seeds} for name in (arm, reference))
-    values, base = (
-        {s: one["numbers"][metric] for s, one in some.items() if metric in one.get("numbers", ())}
-        for some in (own, other)
-    )
+    own, other = ({s: _measured(found[Place(name, data, s)], place) for s in seeds} for name in (arm, reference))
+    numbers = ({s: one.get("numbers", {}).get(metric) for s, one in some.items()} for some in (own, other))
+    values, base = ({s: x for s, x in some.items() if isinstance(x, int | float)} for some in numbers)  # "NaN" is none
     protocols = sorted({one["protocol_hash"] for one in (*own.values(), *other.values()) if one})
     states = [found[Place(arm, data, seed)].state for seed in seeds if seed not in values]
-    row: dict[str, Any] = {"data": data, "evaluation": study.evaluations[number].label, "metric": metric, "arm": arm}
+    row: dict[str, Any] = {"data": data, "evaluation": study.evaluations[place].label, "metric": metric, "arm": arm}
     row |= {"values": values, "n": len(values), "protocols": protocols}
     row |= {"failed": states.count("failed"), "missing": len(states) - states.count("failed")}
     row |= {"mean": mean(values.values())} if values else {}
@@ -72,7 +70,7 @@ def _row(study: Study, found: Cells, data: str, number: int, metric: str, arm: s
     row |= {"difference": mean(apart), "pairs": len(apart)}
     if len(apart) > 1:
         sure = over_seeds(apart, is_resampled=study.settings.interval == "bootstrap")
-        row |= {"low": sure.low, "high": sure.high, "way": sure.way, "is_significant": not sure.low <= 0 <= sure.high}
+        row |= {"low": sure.low, "high": sure.high, "way": sure.way, "is_significant": sure.low > 0 or sure.high < 0}
     return row
 
 
