@@ -57,7 +57,7 @@ def predict(
     }
 
 
-def _probe(config: RunConfig, seconds: float, quiet: bool, threads: int) -> dict[str, Any]:
+def _probe(config: RunConfig, seconds: float, quiet: bool, threads: int = 0) -> dict[str, Any]:
     request = json.dumps(
         {"values": config.plain_values(), "seconds": seconds, "quiet": quiet, "keeps_memory": is_kept()}
     )
