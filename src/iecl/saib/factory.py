@@ -5,6 +5,9 @@ from iecl.saib.contract import InputBlock
 from iecl.saib.printed import SAIB
 from iecl.saib.settings import SAIBSettings
 
+OF_CERTIFIED = ("patch_size", "hidden_dim", "cascade", "noise", "noise_scale", "budget", "budget_kind")
+OF_PRINTED = ("patch_size", "form", "cascade", "convs", "skips", "norm", "activation", "pos_embed")
+
 
 def make_saib(settings: SAIBSettings, *, image_size: int, batch: int) -> InputBlock | None:
     """The block that the settings describe, for `batch` images in each process; None when they ask for none."""
@@ -12,25 +15,5 @@ def make_saib(settings: SAIBSettings, *, image_size: int, batch: int) -> InputBl
     if settings.form == "none":
         return None
     if settings.form == "certified":
-        return CertifiedSAIB(
-            image_size=image_size,
-            patch_size=settings.patch_size,
-            hidden_dim=settings.hidden_dim,
-            cascade=settings.cascade,
-            noise=settings.noise,
-            noise_scale=settings.noise_scale,
-            budget=settings.budget,
-            budget_kind=settings.budget_kind,
-        )
-    return SAIB(
-        image_size=image_size,
-        batch=batch,
-        patch_size=settings.patch_size,
-        form=settings.form,
-        cascade=settings.cascade,
-        convs=settings.convs,
-        skips=settings.skips,
-        norm=settings.norm,
-        activation=settings.activation,
-        pos_embed=settings.pos_embed,
-    )
+        return CertifiedSAIB(image_size=image_size, **{name: getattr(settings, name) for name in OF_CERTIFIED})
+    return SAIB(image_size=image_size, batch=batch, **{name: getattr(settings, name) for name in OF_PRINTED})
