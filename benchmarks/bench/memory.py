@@ -3,7 +3,7 @@
     python -m benchmarks.bench.memory ARM NETWORK BATCH     # one measurement, in a process of its own
 
 The steps are bare, on views that are ready, ours as well as lightly's: what images and workers hold besides differs
-between datasets and not between methods. (`iecl config` measures with them, and predicts a whole run.)
+between datasets and not between methods. (`iecl plan` measures with them, and predicts a whole run.)
 """
 
 import sys

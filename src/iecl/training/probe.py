@@ -1,4 +1,4 @@
-"""The probe behind `iecl config`: real training steps at a few batch sizes, in a process of its own.
+"""The probe behind `iecl plan`: real training steps at a few batch sizes, in a process of its own.
 
     python -m iecl.training.probe < request.json
 
