@@ -37,7 +37,7 @@ def make(seed: int) -> tuple[CertifiedSAIB, Tensor, Stream | None]:
     torch.manual_seed(seed)
     block = CertifiedSAIB(
         image_size=side,
-        patch=patch,
+        patch_size=patch,
         hidden_dim=2 + int(units * 12),
         cascade=1 + int(depth * 3),
         budget=5 * budget,
