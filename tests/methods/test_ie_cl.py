@@ -183,6 +183,11 @@ def test_weights_that_are_redrawn_are_others_at_each_step_and_the_same_at_the_sa
     assert not torch.allclose(made[0], made[1])
 
 
+def test_a_printed_block_that_is_to_be_redrawn_is_refused_before_the_first_step() -> None:
+    with pytest.raises(UserError, match=r"only a certified block can be drawn again \(saib.weights = redrawn\)"):
+        with_terms(printed_block, SYMMETRIC, weights="redrawn")
+
+
 @pytest.mark.parametrize(("probability", "share"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
 def test_a_share_of_the_images_passes_the_block(probability: float, share: float) -> None:
     method, given = with_terms(certified_block, SYMMETRIC, probability=probability), views(count=400)

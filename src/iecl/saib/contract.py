@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl.counter import Stream
+from iecl.errors import UserError
 from iecl.meters.entropy_gain import EntropyGain, entropy_gain
 from iecl.saib.certificate import Certificate
 
@@ -39,8 +40,12 @@ class InputBlock(nn.Module, ABC):
         """Once after each optimizer step: return to the budget."""
 
     def redraw(self, key: int) -> None:
-        """Draw all weights again; the same key gives the same weights."""
-        raise NotImplementedError
+        """Draw all weights again; the same key gives the same weights, on every device."""
+        raise UserError(
+            "only a certified block can be drawn again",
+            where="saib.weights = redrawn",
+            do="use saib.form=certified, or saib.weights=frozen",
+        )
 
     def at(self, stream: Stream | None) -> Callable[[Images], Images]:
         """The block as a plain map with its noise fixed; no buffer changes."""

@@ -145,7 +145,7 @@ def place(
         is_expanded: whether the block's own expansion is a term.
 
     Raises:
-        UserError: the host has no such side, or nothing would train the block.
+        UserError: the host has no such side, nothing would train the block, or it cannot be drawn again.
     """
     if settings.side == "target" and not has_target:
         raise UserError("this host has no target branch", where="saib.side = target", do="use query, anchor or both")
@@ -157,6 +157,8 @@ def place(
         )
     if block is None:
         return Placement(None, settings, "query", "none")
+    if settings.weights == "redrawn":
+        block.redraw(0)  # now, and not in the first step: a block that cannot says so
     is_learned, gradient = settings.weights == "learned", settings.host_gradient
     side = settings.side
     if side == "auto":  # a printed block stands where it is printed
