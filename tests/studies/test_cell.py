@@ -20,7 +20,7 @@ DECIDING = {
     "augmentation": "policy scale ratio hflip_prob color_jitter_prob brightness contrast saturation hue grayscale_prob "
     "gaussian_blur_prob sigma solarize_prob",
     "backbone": "name",
-    "saib": "form side weights host_gradient weight_decay probability strength mix patch_size "
+    "saib": "form side weights host_gradient weight_decay probability strength confusion mix patch_size "
     "cascade convs skips norm activation pos_embed hidden_dim noise noise_scale budget "
     "budget_kind",
     "objective": "entropy entropy_weight entropy_on entropy_norm raw "

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from iecl.errors import UserError
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step, Survey
 from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.terms import Terms, block_gain, check_expansion, expansion
@@ -73,6 +74,7 @@ class IECL(Method):
             moved=frozenset(filter(objective.moves, VIEWS)),
             is_expanded=objective.expansion != "none",
         )
+        self.strength = self.placement.adaptive  # a part of the method: its share is kept in checkpoints
         self._last: tuple[Views, Clock] | None = None  # what `meters` reads: views of the step that was taken last
 
     def step(self, views: Views, clock: Clock) -> Step:
@@ -94,6 +96,9 @@ class IECL(Method):
             found |= expansion(self.placement, views, clock, self.settings.expansion_images)
             part = found[f"expansion_{self.settings.expansion}"]
             losses["iecl/expansion"] = -self.settings.expansion_weight * part
+        if self.strength is not None:
+            found["strength"] = self.strength.share.clone()
+            found["confusion"] = self.strength.see(*_matched(made.projections))
         readings = made.readings | {f"iecl/{name}": value.detach() for name, value in found.items()}
         return replace(made, losses=made.losses | losses, readings=readings, projections=projections)
 
@@ -125,6 +130,8 @@ class IECL(Method):
         self.host.after_step(clock)
         if self.saib is not None:
             self.saib.after_step()
+        if self.strength is not None:
+            self.strength.after_step()
 
     def meters(self, number: int = 0) -> dict[str, Float[Tensor, ""]]:
         """The host's, and what the block adds to the entropy of an image, in nats per dimension."""
@@ -141,3 +148,15 @@ class IECL(Method):
         block = [p for p in self.saib.parameters() if p.requires_grad] if self.saib is not None else []
         own = [ParamGroup("saib", block, self.placement.settings.weight_decay)] if block else []
         return [*self.host.param_groups(), *own]
+
+
+def _matched(projections: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """What the host made of both views; a host that contrasts one of them only has a key of the other."""
+    query = projections.get("query", projections.get("key"))
+    if query is None or "anchor" not in projections:
+        raise UserError(
+            "this host does not show its projections of both views",
+            where="saib.strength = auto",
+            do="use saib.strength=uniform",
+        )
+    return projections["anchor"], query

@@ -11,6 +11,7 @@ from iecl.errors import UserError
 from iecl.parts.gradient_reversal import scale_gradient
 from iecl.saib.contract import InputBlock
 from iecl.saib.settings import SAIBSettings
+from iecl.saib.strength import AdaptiveStrength
 from iecl.schedule import Clock
 from iecl.views.pipeline import Mixture, Views
 
@@ -35,6 +36,7 @@ class Placement:
     def __init__(self, block: InputBlock | None, settings: SAIBSettings, side: str, host_gradient: str) -> None:
         self.block, self.settings, self.side = block, settings, side
         self.sign = SIGNS[host_gradient] if settings.weights == "learned" else 1.0
+        self.adaptive = AdaptiveStrength(settings.confusion) if block and settings.strength == "auto" else None
 
     def covers(self, number: int) -> bool:
         """Whether view 0 (the anchor) or 1 (the query) passes a block."""
@@ -82,14 +84,16 @@ class Placement:
         return counter.Stream(counter.key(clock.seed, "saib/noise", clock.epoch, number), positions)
 
     def _strength(self, positions: Tensor, clock: Clock, number: int) -> Float[Tensor, "n 1 1 1"] | None:
-        """The share of the change that each image gets; it is drawn, so that it does not depend on the image."""
+        """The share of the change that each image gets; it does not depend on the image."""
         settings = self.settings
         if settings.probability == 1 and settings.strength == "constant":
             return None
         draws = counter.uniform(counter.key(clock.seed, "saib/strength", clock.epoch, number), positions, 2)
         share = (draws[:, 0] < settings.probability).float()
-        if settings.strength == "uniform":
+        if settings.strength != "constant":
             share = share * draws[:, 1]
+        if self.adaptive is not None:
+            share = share * self.adaptive.share
         return share[:, None, None, None]
 
     def first(self, views: Views, clock: Clock, number: int, most: int | None) -> tuple[Tensor, counter.Stream]:
@@ -149,6 +153,12 @@ def place(
     """
     if settings.side == "target" and not has_target:
         raise UserError("this host has no target branch", where="saib.side = target", do="use query, anchor or both")
+    if settings.side == "target" and settings.strength == "auto":
+        raise UserError(
+            "views that only the target branch sees tell nothing of the block",
+            where="saib.strength = auto",
+            do="use saib.strength=uniform, or another saib.side",
+        )
     if settings.mix and (settings.side == "target" or not takes_mixtures):
         raise UserError(
             "this host has no answers for mixed queries",

@@ -57,8 +57,17 @@ class SAIBSettings:
     probability: float = setting(1.0, "chance that an image passes the block", low=0, high=1, needs="saib.form")
     strength: str = setting(
         "constant",
-        "share of the block's change that an image gets; uniform: drawn between 0 and 1 for each image",
-        choices=("constant", "uniform"),
+        "share of the block's change that an image gets; uniform: drawn between 0 and 1 for each image; auto: drawn "
+        "between 0 and a share that rises while views are matched too easily",
+        choices=("constant", "uniform", "auto"),
+        needs="saib.form",
+    )
+    confusion: float = setting(
+        0.03,
+        "strength=auto: how often another image should look nearer than the own other view; above it the block is "
+        "turned down",
+        above=0,
+        high=0.5,
         needs="saib.form",
     )
     mix: float = setting(
