@@ -11,8 +11,8 @@ import sys
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # options of mallopt
 _NEVER = -1
-_LARGE = 2**25  # bytes; more than this glibc does not take for a threshold
-_LEFT_TO_THE_SYSTEM = 8
+_LARGE = 2**24  # bytes
+_LEFT_TO_THE_SYSTEM = 10
 """Large blocks at a time. More of them: less memory and slower steps; without any, a fifth more memory was seen."""
 _kept = False
 

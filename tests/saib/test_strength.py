@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
+from tests.methods.test_ie_cl import CLOCK, PRINTED, SYMMETRIC, certified_block, views, with_terms
 
 from iecl.errors import UserError
 from iecl.saib.strength import AdaptiveStrength, confusion
-from tests.methods.test_ie_cl import CLOCK, PRINTED, SYMMETRIC, certified_block, views, with_terms
 
 
 def counted(anchor: torch.Tensor, query: torch.Tensor) -> float:

@@ -14,6 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting of the data, as data.labels=none"
     )
+    parser.add_argument(
+        "--plant",
+        default="",
+        metavar="KIND=STRENGTH",
+        help="for experiments: bits in every image that a method may take for its content, as stripes=0.25",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
@@ -21,7 +27,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the file, say what is in it and what to do with it."""
     from iecl import api
 
-    made = api.pack(args.data, args.out, side=args.side, sets=args.set, overwrite=args.overwrite, quiet=args.quiet)
+    made = api.pack(
+        args.data,
+        args.out,
+        side=args.side,
+        sets=args.set,
+        plant=args.plant,
+        overwrite=args.overwrite,
+        quiet=args.quiet,
+    )
     parts = ", ".join(f"{count:,} {name}" for name, count in made["parts"].items() if name != "all")
     say(
         args,
