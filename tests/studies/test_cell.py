@@ -12,7 +12,7 @@ from iecl.data.pack_writer import pack
 from iecl.errors import UserError
 from iecl.methods import METHODS, WRAPPER
 from iecl.settings import as_values
-from iecl.studies.cell import FREE, Cell, Datasets, Measurement, Names, full_config, names_of, training_name
+from iecl.studies.cell import FREE, NEUTRAL, Cell, Datasets, Measurement, Names, full_config, names_of, training_name
 from iecl.training.config import SECTIONS, config_from_values, make_config
 
 DECIDING = {
@@ -161,3 +161,16 @@ def test_a_record_holds_settings_that_differ_from_the_recipe_and_no_others() -> 
     same = {"training": {"batch_size": recipe.training.batch_size, "epochs": 3}}
     cell = Cell(data="digits", settings={"method": {"name": "simclr"}} | same)
     assert cell.differences(replace(recipe)) == {"training.epochs": 3}
+
+
+def test_a_setting_that_came_later_leaves_the_names_of_earlier_cells() -> None:
+    before = {"saib": {"form": "certified"}, "training": {"epochs": 1}}
+    for section, table in NEUTRAL.items():
+        for key, value in table.items():
+            assert key in DECIDING[section].split()
+            with_it = before | {section: before.get(section, {}) | {key: value}}
+            assert training_name(with_it, "digits") == training_name(
+                before | {section: before.get(section, {})}, "digits"
+            )
+            other = before | {section: before.get(section, {}) | {key: "another"}}
+            assert training_name(other, "digits") != training_name(before, "digits")

@@ -30,6 +30,8 @@ FREE = {
 Precision is no such setting: it changes numbers. Nor is the number of processes: each has batch norms of its own.
 Another accelerator rounds differently, as another processor does, which no setting tells: a record says both.
 """
+NEUTRAL: dict[str, dict[str, Any]] = {"saib": {"confusion": 0.03}}
+"""Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""
 PARTS = ("test", "validation")
 
 
@@ -151,7 +153,11 @@ def training_name(values: Mapping[str, Mapping[str, Any]], content: str) -> str:
     True
     """
     kept = {
-        section: {key: value for key, value in table.items() if key not in FREE.get(section, ())}
+        section: {
+            key: value
+            for key, value in table.items()
+            if key not in FREE.get(section, ()) and (key, value) not in NEUTRAL.get(section, {}).items()
+        }
         for section, table in values.items()
     }
     return short_hash([kept, content])
