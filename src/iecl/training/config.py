@@ -244,7 +244,9 @@ def with_data(config: RunConfig, data: DataSettings) -> RunConfig:
         crops_only = all(policy.color_jitter_prob == 0 for policy in augmentation.policies())
         saib = replace(saib, form="certified" if crops_only else "none")
     saib = saib.for_size(data.image_size)
-    return replace(config, data=data, augmentation=augmentation, backbone=BackboneSettings(name=name), saib=saib)
+    return replace(
+        config, data=data, augmentation=augmentation, backbone=replace(config.backbone, name=name), saib=saib
+    )
 
 
 def with_launch(config: RunConfig) -> RunConfig:

@@ -13,6 +13,9 @@ class BackboneSettings:
     name: str = setting(
         "auto", "a name from: iecl list backbones; auto: ResNet-18 with a stem for the image size", flag="--backbone"
     )
+    zero_init_residual: bool = setting(
+        False, "ResNets: the last norm of each residual block starts at zero, so that blocks begin as the identity"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
