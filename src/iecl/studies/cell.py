@@ -22,7 +22,7 @@ FREE = {
     "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
     "training": (
         *("accelerator", "strategy", "gradient_checkpointing", "loggers"),
-        *("log_steps", "meter_steps", "online_eval_epochs", "checkpoint_steps"),
+        *("log_steps", "meter_steps", "online_eval_epochs", "checkpoint_steps", "keep_epochs"),
     ),
 }
 """Settings without a part in the final weights: where images lie, how fast they come, what is written meanwhile.
