@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from iecl.objective.attached_block import attach_block
     from iecl.saib.certified import CertifiedSAIB
     from iecl.saib.printed import SAIB
+    from iecl.training.trained_block import load_block
 
 _HOMES = {
     "Run": "iecl.api",
@@ -44,6 +45,7 @@ _HOMES = {
     "inspect": "iecl.api",
     "keep_freed_memory": "iecl.allocation",
     "load": "iecl.api",
+    "load_block": "iecl.training.trained_block",
     "pack": "iecl.api",
     "plan": "iecl.api",
     "study": "iecl.api",
@@ -76,6 +78,7 @@ __all__ = [
     "inspect",
     "keep_freed_memory",
     "load",
+    "load_block",
     "pack",
     "plan",
     "pretrain",

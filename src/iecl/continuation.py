@@ -65,8 +65,9 @@ def copy_state(parent: RunDirectory, run: RunDirectory, epochs: int) -> None:
         except UserError:  # an older one serves: `longer` has checked, and has warned
             continue
         write_checkpoint(run.checkpoints / path.name, state | {"steps": state["steps"] // before * epochs})
-    if (parent.checkpoints / "best.ckpt").exists():
-        shutil.copyfile(parent.checkpoints / "best.ckpt", run.checkpoints / "best.ckpt")
+    for path in (parent.checkpoints / "best.ckpt", *map(parent.kept_checkpoint, parent.kept_epochs())):
+        if path.exists():
+            shutil.copyfile(path, run.checkpoints / path.name)
     if parent.metrics.exists():
         shutil.copyfile(parent.metrics, run.metrics)
 

@@ -60,3 +60,26 @@ def test_an_unknown_name_is_an_error_with_the_nearest(name: str, message: str) -
 def test_a_module_that_hides_its_width_is_refused() -> None:
     with pytest.raises(UserError, match="num_features"):
         width_of(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(("name", "norm"), [("resnet10-w16", "bn2"), ("resnet18-small", "bn2"), ("resnet50", "bn3")])
+def test_each_residual_can_start_at_zero(name: str, norm: str) -> None:
+    plain, zeroed = make_backbone(name, 3), make_backbone(name, 3, zero_init_residual=True)
+    changed = {key for key, value in plain.state_dict().items() if not torch.equal(value, zeroed.state_dict()[key])}
+    last = {key for key in plain.state_dict() if key.endswith(f".{norm}.weight")}
+    assert changed == last
+    assert last
+    assert not any(zeroed.state_dict()[key].any() for key in last)
+
+
+def test_zeroed_residuals_are_those_that_torchvision_zeroes() -> None:
+    reference = torchvision.models.resnet50(zero_init_residual=True).state_dict()
+    zeroed = make_backbone("resnet50", zero_init_residual=True).state_dict()
+    scales = [key for key in zeroed if "bn" in key and key.endswith(".weight")]
+    assert [bool(zeroed[key].any()) for key in scales] == [bool(reference[key].any()) for key in scales]
+
+
+@pytest.mark.parametrize("name", ["torchvision/vgg11_bn", "convnext_tiny"])
+def test_a_network_without_such_residuals_refuses_to_start_them_at_zero(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name} has no residual .*\(backbone.zero_init_residual\)"):
+        make_backbone(name, zero_init_residual=True)

@@ -16,6 +16,8 @@ from torch.nn.utils import parametrize
 
 from iecl.backbones import BACKBONES
 from iecl.errors import UserError
+from iecl.saib.certified import CertifiedSAIB
+from iecl.saib.printed import SAIB
 
 LONG = ("listing", "overhead", "memory", "startup", "training", "pipeline")
 """These start processes or build many networks."""
@@ -139,6 +141,20 @@ def test_overhead_reads_meters_and_normalises_with_torch(monkeypatch: pytest.Mon
         "meters",
     }
     assert 1 < found["resnet10-w16, 32 px, batch 8: meters"]["median"] < 2
+
+
+@pytest.mark.parametrize("host", overhead.HOSTS)
+def test_every_host_is_timed_with_the_printed_block_and_with_ours(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overhead, "stepper", lambda method, **_: method)
+    monkeypatch.setattr(overhead, "timed", lambda method: method)
+    setting = overhead._Setting("resnet10-w16", 32, 8, rounds=1, parts=overhead.ON_HOSTS, host=host)
+    blocks = {part: arm.saib for part, arm in overhead._arms_of(setting).items() if getattr(arm, "saib", None)}
+    assert {part: type(block) for part, block in blocks.items()} == {
+        "certified block": CertifiedSAIB,
+        "batch block and entropy, as printed": SAIB,
+    }
+    printed = blocks["batch block and entropy, as printed"]
+    assert (printed.form, printed.batch, len(printed.blocks[0].stages)) == ("batch", 8, 3)
 
 
 @pytest.mark.parametrize("part", overhead.ALONE)

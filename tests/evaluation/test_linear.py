@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from iecl.console import ProgressLine
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
-from iecl.evaluation.features import Features
+from iecl.evaluation.features import CROPS, Features
 from iecl.evaluation.linear import Linear, LinearSettings, Scale, linear
 from iecl.evaluation.linear_heads import Hyperparameters, LinearHeads, train_heads
 from iecl.evaluation.model import load_model
@@ -286,3 +286,14 @@ def test_kept_crops_are_those_of_the_literal_probe_taken_in_turn(
 def test_kept_crops_belong_to_the_cached_probe(mode: str) -> None:
     with pytest.raises(ValueError, match="crops is 2, it belongs to mode=cached"):
         LinearSettings(mode=mode, crops=2)
+
+
+def test_what_is_called_the_papers_protocol_is_the_literal_probe() -> None:
+    # The paper: SGD, batch 512, lr 0.03, momentum 0.9, weight decay 1e-5, 200 epochs, the last one, crops and flips.
+    assert "`mode=literal` is the protocol of the IE-CL paper; the default is not" in (LinearSettings.__doc__ or "")
+    literal = Linear(LinearSettings(mode="literal"))
+    assert literal.summary == "linear/1 sgd lr=0.03 wd=1e-05 batch=512 epochs=200 literal"
+    assert literal.settings.momentum == 0.9
+    assert literal.rereads
+    assert not Linear(LinearSettings()).rereads
+    assert [(one.scale, one.hflip_prob, one.color_jitter_prob) for one in CROPS] == [((0.08, 1.0), 0.5, 0.0)]

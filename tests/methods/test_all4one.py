@@ -1,5 +1,7 @@
 """All4One: three terms, what each moves, and the order of the queue."""
 
+import math
+
 import pytest
 import torch
 from torch.nn.functional import normalize
@@ -11,6 +13,7 @@ from iecl.losses.info_nce import info_nce
 from iecl.methods.all4one import All4One, All4OneSettings
 from iecl.parts.neighbors import nearest_rows
 from iecl.schedule import Clock, Ramp
+from iecl.training.checkpoint_check import refuse, unfit_tensors
 from iecl.views.pipeline import Views
 
 CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
@@ -100,3 +103,21 @@ def test_the_transformer_may_have_its_own_rate(rate: float, group_rate: float | 
 def test_heads_that_do_not_divide_the_projection_are_refused() -> None:
     with pytest.raises(UserError, match="vectors of 8 cannot be shared by 3 attention heads"):
         build(heads=3)
+
+
+def test_places_run_along_the_features_with_one_wave_for_each_vector() -> None:
+    # solo-learn's code for 5 neighbors: feature f of vector t is sin (even t) or cos (odd t) of
+    # f / 10000^(2 (t // 2) / 6).
+    places = build(out_dim=16).summary.places
+    assert places.shape == (5, 16)
+    for vector, (wave, rate) in enumerate([("sin", 0), ("cos", 0), ("sin", 2), ("cos", 2), ("sin", 4)]):
+        expected = [getattr(math, wave)(feature / 10_000 ** (rate / 6)) for feature in range(16)]
+        assert places[vector].tolist() == pytest.approx(expected, abs=1e-5), vector
+
+
+def test_a_checkpoint_with_places_along_the_sequence_is_refused_with_one_line() -> None:
+    method = build()
+    state = {name: value for name, value in method.state_dict().items() if name != "summary.places"}
+    assert len(state) == len(method.state_dict()) - 1  # the code is saved, or an old one would go unnoticed
+    with pytest.raises(UserError, match="position code of All4One"):
+        refuse(list(unfit_tensors(state, method.state_dict())))

@@ -11,6 +11,8 @@ from torch.nn.functional import cross_entropy, normalize
 from iecl.losses.pseudo_labels import NO_LABEL
 from iecl.methods.deepcluster import DeepCluster
 from iecl.methods.deepcluster_v2 import DeepClusterV2
+from iecl.training.optimizers import make_optimizer
+from iecl.training.settings import OptimizerSettings
 
 ONE = {"num_clusters": 5, "components": 8, "iterations": 5}
 TWO = {"hidden_dim": 16, "out_dim": 8, "num_clusters": 5, "num_clusterings": 2}
@@ -179,3 +181,39 @@ def test_too_many_clusters_for_the_data_are_lowered_with_a_word(
     assert f"3000 clusters are too many for {SAMPLES} images: making 12" in caplog.text
     method.before_epoch(survey, clock())
     assert method.step(views_of(ROWS), clock()).losses["label"].isfinite()
+
+
+def test_v2_with_small_views_cuts_full_ones_from_a_seventh_of_the_image_on() -> None:
+    # facebookresearch/swav, deepclusterv2_800ep_pretrain.sh: 0.14 to 1 and 0.05 to 0.14. With two full views alone the
+    # policy's own crops stay, 0.08 to 1 in deepclusterv2_400ep_2x224_pretrain.sh.
+    views = make(DeepClusterV2, **TWO, local_crops=6).views
+    assert (views.global_scale, views.local_scale) == ((0.14, 1.0), (0.05, 0.14))
+    assert make(DeepClusterV2, **TWO).views.global_scale is None
+
+
+@pytest.mark.parametrize("name", ["sgd", "lars", "adamw"])
+def test_v1_moves_its_head_without_momentum(name: str) -> None:
+    # facebookresearch/deepcluster, main.py: the head has an SGD of its own, which has no momentum.
+    method = make(DeepCluster, **ONE)
+    optimizer = make_optimizer(method.param_groups(), OptimizerSettings(name=name, momentum=0.9), 0.1)
+    pace = {
+        id(p): row["betas"][0] if name == "adamw" else row["momentum"]
+        for row in optimizer.param_groups
+        for p in row["params"]
+    }
+    head = {id(p) for p in method.head.parameters()}
+    assert {pace[key] for key in head} == {0.0}
+    assert {value for key, value in pace.items() if key not in head} == {0.9}
+    assert len(pace) == len(list(method.parameters()))
+
+
+@pytest.mark.parametrize("name", ["sgd", "lars", "adamw"])
+def test_v1_steps_of_its_head_forget_the_last_gradient(name: str) -> None:
+    method = make(DeepCluster, **ONE)
+    optimizer = make_optimizer(method.param_groups(), OptimizerSettings(name=name, weight_decay=0.0), 0.1)
+    for gradient in (1.0, 0.0):
+        before = method.head.bias.detach().clone()
+        for p in method.parameters():
+            p.grad = torch.full_like(p, gradient)
+        optimizer.step()
+        assert torch.equal(method.head.bias, before) == (gradient == 0)

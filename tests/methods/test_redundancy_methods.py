@@ -193,6 +193,23 @@ def test_w_mse_sends_gradient_to_every_view(count: int) -> None:
     assert all(x.grad is not None and x.grad.abs().sum() > 0 for x in images)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_w_mse_normalizes_all_views_together_in_its_head(count: int) -> None:
+    # htdt/self-supervised, methods/w_mse.py: the head runs once, on the concatenated features of all views.
+    torch.manual_seed(0)
+    method, seen = WMSE(make_backbone("resnet10-w16", 0), WMSESettings(out_dim=2, num_views=count)), []
+    norm = next(part for part in method.projector.modules() if isinstance(part, nn.BatchNorm1d))
+    norm.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    encoded = method.backbone.register_forward_hook(lambda *_: seen.append(0))
+    made = method.step(views(full=count), CLOCK)
+    encoded.remove()
+    assert seen == [0] * count + [8 * count]
+    assert all(
+        torch.equal(made.projections[name], z)
+        for name, z in zip(("anchor", "query"), method.projector(made.features).chunk(count), strict=False)
+    )
+
+
 # --- Matrix-SSL ---
 
 

@@ -6,7 +6,9 @@ import torch
 from iecl.backbones.factory import make_backbone
 from iecl.methods import viewmaker as module
 from iecl.methods.contract import DataFacts
+from iecl.methods.ie_cl import IECL
 from iecl.methods.viewmaker import Viewmaker, ViewmakerSettings
+from iecl.objective.settings import ObjectiveSettings
 from iecl.schedule import Clock
 from iecl.training.optimizers import make_optimizer
 from iecl.training.settings import OptimizerSettings
@@ -113,3 +115,10 @@ def test_the_maker_has_its_own_constant_rate_and_no_decay() -> None:
     assert {(row["peak"], row["weight_decay"], row["is_constant"]) for row in rows} == {(0.003, 0.0, True)}
     others = [row for row in optimizer.param_groups if id(row["params"][0]) not in own]
     assert {(row["peak"], row["is_constant"]) for row in others} == {(1.0, False)}
+
+
+def test_spectral_norm_is_for_the_encoder_and_leaves_the_maker_alone() -> None:
+    method = IECL(make(), objective=ObjectiveSettings(encoder="spectral-norm"))
+    normalized = [name for name, _ in method.named_parameters() if "parametrizations" in name]
+    assert normalized
+    assert all(name.startswith("host.backbone.") for name in normalized)

@@ -58,3 +58,27 @@ def test_every_weight_matters() -> None:
 def test_images_that_are_too_small_are_refused() -> None:
     with pytest.raises(UserError, match="at least 5×5 pixels, these are 4×9"):
         make()(torch.rand(1, 3, 4, 9), Stream(1, torch.arange(1)))
+
+
+def test_noise_enters_with_the_image_and_in_every_block() -> None:
+    # The published network: its first convolution reads one channel more than the image has.
+    maker = make(blocks=2)
+    assert maker.inward[0][0].in_channels == 4
+    drawn = []
+    maker.inward[0].register_forward_pre_hook(lambda _, given: drawn.append(given[0][:, 3]))
+    for block in maker.blocks:
+        block.register_forward_pre_hook(lambda _, given: drawn.append(given[0][:, -1]))
+    maker(IMAGES, Stream(1, torch.arange(4)))
+    assert [plane.shape[1:] for plane in drawn] == [(12, 10), (3, 3), (3, 3)]
+    assert all(plane.min() >= 0 and plane.max() <= 1 and plane.std() > 0.1 for plane in drawn)
+    assert not torch.equal(drawn[1], drawn[2])
+    assert not torch.equal(drawn[0][0], drawn[0][1])  # each image has its own
+
+
+def test_without_its_blocks_the_maker_still_has_noise() -> None:
+    maker = make()
+    torch.nn.init.zeros_(maker.up[0][0].weight[:, 16:])  # no way out for the planes of the blocks
+    for block in maker.blocks:
+        torch.nn.init.zeros_(block.stack[-1].weight)
+    one, two = (maker(IMAGES, Stream(key, torch.arange(4))) for key in (1, 2))
+    assert not torch.allclose(one, two, atol=1e-4)

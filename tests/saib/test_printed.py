@@ -172,3 +172,22 @@ def test_with_all_skips_the_entropy_gain_is_that_of_doubling_the_image() -> None
 def test_a_wrong_word_is_refused_as_on_the_command_line(choice: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         SAIB(**({"image_size": 32, "batch": 4} | choice))
+
+
+@pytest.mark.parametrize("form", ["batch", "sample"])
+def test_the_last_of_four_convolutions_has_no_norm_and_no_activation(form: str) -> None:
+    # The appendix: W4 ends the stack. With three convolutions, as in the main text, each has both.
+    stages = SAIB(image_size=16, batch=8, form=form, convs=4).blocks[0].stages
+    assert [len(stage) for stage in stages] == [3, 3, 3, 1]
+    assert isinstance(stages[-1][0], torch.nn.Conv2d)
+    assert [stage[0].bias is not None for stage in stages] == [False, False, False, True]
+    assert [len(stage) for stage in SAIB(image_size=16, batch=8, form=form).blocks[0].stages] == [3, 3, 3]
+
+
+def test_a_stack_of_four_convolutions_can_darken_as_well_as_brighten() -> None:
+    # What an activation after the last convolution would forbid: SiLU never goes below -0.28.
+    torch.manual_seed(0)
+    block = SAIB(image_size=16, batch=8, convs=4, skips=(), pos_embed="none")
+    with torch.no_grad():
+        block.blocks[0].stages[-1][0].bias.fill_(-5.0)
+    assert block(images()).max() < -1

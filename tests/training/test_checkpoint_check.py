@@ -18,10 +18,11 @@ import iecl
 from iecl.console import ProgressLine
 from iecl.errors import UserError
 from iecl.evaluation.model import load_model
+from iecl.methods.contract import ParamGroup
 from iecl.runs.checkpoint import load_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.settings import read_toml
-from iecl.training.checkpoint_check import check_checkpoint
+from iecl.training.checkpoint_check import check_checkpoint, unfit_tensors
 from iecl.training.config import config_from_values
 from iecl.training.loop import Loop
 from iecl.training.machine import make_fabric
@@ -127,9 +128,7 @@ def test_moments_in_another_order_of_memory_are_the_same_moments() -> None:
     def trained(is_turned: bool) -> Tensor:
         torch.manual_seed(0)
         layer = nn.Linear(4, 3)
-        group = type("Group", (), {"parameters": list(layer.parameters()), "name": "all", "rate": None})()
-        group.weight_decay, group.is_constant = None, False
-        optimizer = make_optimizer([group], OptimizerSettings(name="adamw"), 0.1)
+        optimizer = make_optimizer([ParamGroup("all", list(layer.parameters()))], OptimizerSettings(name="adamw"), 0.1)
         values = torch.arange(12.0).reshape(3, 4)
         moments = values.T.contiguous().T if is_turned else values
         kept = {"step": torch.tensor(1.0), "exp_avg": moments, "exp_avg_sq": moments}
@@ -149,9 +148,9 @@ def test_what_every_optimizer_remembers_fits_itself(name: str, clip: float) -> N
     layer[1].requires_grad_(False)
 
     def fresh() -> torch.optim.Optimizer:
-        group = type("Group", (), {"parameters": list(layer[0].parameters()), "name": "all", "rate": None})()
-        group.weight_decay, group.is_constant = None, False
-        return make_optimizer([group], OptimizerSettings(name=name, grad_clip=clip), 0.1)
+        return make_optimizer(
+            [ParamGroup("all", list(layer[0].parameters()))], OptimizerSettings(name=name, grad_clip=clip), 0.1
+        )
 
     trained = fresh()
     for _ in range(steps):
@@ -164,6 +163,43 @@ def test_what_every_optimizer_remembers_fits_itself(name: str, clip: float) -> N
     first[min(first)] = torch.zeros(7)
     with pytest.raises(UserError, match=r"0.weight is float32 \[7\], not float32 \[3, 4\]"):
         check_checkpoint(state, layer, fresh(), steps=9, precision={})
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd", "lars"])
+def test_what_is_remembered_of_a_group_without_momentum_fits_too(name: str) -> None:
+    layers = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+
+    def fresh(momentum: float = 0.0) -> torch.optim.Optimizer:
+        groups = [ParamGroup("all", list(layers[0].parameters()))]
+        groups += [ParamGroup("head", list(layers[1].parameters()), momentum=momentum)]
+        return make_optimizer(groups, OptimizerSettings(name=name), 0.1)
+
+    trained = fresh()
+    layers(torch.ones(2, 4)).sum().backward()
+    trained.step()
+    state = {"format": 1, "step": 1, "steps": 9, "best": 0.5, "method": layers.state_dict(), "precision": {}}
+    state["optimizer"] = deepcopy(trained.state_dict())
+    check_checkpoint(state, layers, fresh(), steps=9, precision={})
+    recall(fresh(), state["optimizer"])
+    with pytest.raises(UserError, match=r"group head: (momentum is 0.0, not 0.5|betas is)"):
+        check_checkpoint(state, layers, fresh(0.5), steps=9, precision={})
+
+
+@pytest.mark.parametrize(
+    ("name", "then", "now", "words"),
+    [
+        ("host.summary.places", None, (5, 8), "the position code of All4One ran along the sequence then"),
+        ("maker.inward.0.0.weight", (4, 3, 9, 9), (4, 4, 9, 9), "the view maker had no noise at its input then"),
+        ("saib.blocks.0.stages.3.0.bias", None, (8,), "a norm and an activation ended the block of four convolutions"),
+    ],
+)
+def test_a_network_of_an_earlier_version_is_told_in_words(
+    name: str, then: tuple[int, ...] | None, now: tuple[int, ...], words: str
+) -> None:
+    saved = {} if then is None else {name: torch.zeros(then)}
+    first, *_ = unfit_tensors(saved, {name: torch.zeros(now)})
+    assert first.startswith(f"it is of an earlier version: {words}")
+    assert not list(unfit_tensors({name: torch.zeros(now)}, {name: torch.zeros(now)}))
 
 
 def test_the_scale_of_16_bit_gradients_is_looked_at() -> None:

@@ -7,12 +7,27 @@ from iecl.backbones import BACKBONES
 from iecl.errors import UserError, lacking
 from iecl.registry import resolve
 
+LAST_NORM = {"BasicBlock": "bn2", "Bottleneck": "bn3"}
+"""The blocks of ResNets, which torchvision and timm call alike, and the norm before each sum."""
 
-def make_backbone(name: str, seed: int = 0) -> nn.Module:
+
+def make_backbone(name: str, seed: int = 0, *, zero_init_residual: bool = False) -> nn.Module:
     """A freshly initialized backbone that maps images to features, with its width as `num_features`.
 
-    The same name and seed give the same weights; torch's own generator is left as it was.
+    The same name and seed give the same weights; torch's own generator is left as it was. With `zero_init_residual`
+    every residual block starts as the identity.
     """
+    made = _make(name, seed)
+    if zero_init_residual and not zero_last_norms(made):
+        raise UserError(
+            f"{name} has no residual blocks that end with a norm",
+            where="backbone.zero_init_residual",
+            do="use a ResNet, or leave it off",
+        )
+    return made
+
+
+def _make(name: str, seed: int) -> nn.Module:
     with counter.seeded(counter.key(seed, "weights/backbone")):
         if name.startswith("timm/"):
             return _from_timm(name.removeprefix("timm/"))
@@ -22,6 +37,14 @@ def make_backbone(name: str, seed: int = 0) -> nn.Module:
             return headless(name.removeprefix("torchvision/"))
         made: nn.Module = resolve(name, BACKBONES, "backbone", "--backbone").load()()
         return made
+
+
+def zero_last_norms(backbone: nn.Module) -> int:
+    """Let the last norm of each block of a ResNet start at zero; returns how many there are."""
+    blocks = [part for part in backbone.modules() if type(part).__name__ in LAST_NORM]
+    for block in blocks:
+        nn.init.zeros_(block.get_submodule(LAST_NORM[type(block).__name__]).weight)  # type: ignore[arg-type]
+    return len(blocks)
 
 
 def _from_timm(name: str) -> nn.Module:

@@ -73,6 +73,9 @@ def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, An
     results = [read_result(file) for file in result_files(found)]
     state = "finished" if summary.get("finished") else f"unfinished, at step {step}"
     say(args, f"{found.path}: {settings['method']['name']} on {settings['data']['name']}, {state}")
+    kept = found.kept_epochs()
+    if kept:
+        say(args, f"kept checkpoints of epochs {', '.join(map(str, kept))}: {found.kept_checkpoint(kept[-1]).parent}")
     if "verdict" in summary:
         say(args, f"verdict: {summary['verdict']}: {'; '.join(summary.get('reasons', []))}")
     for result in results:
@@ -83,7 +86,9 @@ def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, An
             f"({result['protocol_id']}, {result['data']})",
         )
     say(args, "", *text.rstrip().split("\n"))
-    return {"run": str(found.path), "settings": settings, "summary": summary, "evaluations": results}
+    return {"run": str(found.path), "settings": settings, "summary": summary, "evaluations": results} | (
+        {"kept_epochs": kept} if kept else {}
+    )
 
 
 def _describe_recipe(args: argparse.Namespace) -> dict[str, Any]:

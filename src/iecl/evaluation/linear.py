@@ -69,7 +69,7 @@ def linear(
     Args:
         train: labeled features.
         test: labeled features of other images.
-        settings: how to train; by default as the paper does.
+        settings: how to train; by default with the numbers of the paper, and without its crops.
         of_epoch: gives other features of the training images in each epoch, such as those of random crops.
         hashes: a number for each labeled row of `train` that decides which ones are held out; None: its index.
         device: where to train.

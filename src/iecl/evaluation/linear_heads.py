@@ -36,12 +36,13 @@ class Hyperparameters:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearSettings:
-    """How the classifier is trained; the defaults are those of the IE-CL paper, on features computed once."""
+    """How the classifier is trained. `mode=literal` is the protocol of the IE-CL paper; the default is not."""
 
     mode: str = setting(
         "cached",
         "cached: features of the plain view, computed once; literal: of new crops and mirror images in each epoch, as "
-        "slow as so many passes; sweep: cached, and lr and weight_decay are chosen on a tenth of the training images",
+        "in the IE-CL paper, and as slow as so many passes; sweep: cached, and lr and weight_decay are chosen on a "
+        "tenth of the training images",
         choices=("cached", "literal", "sweep"),
     )
     crops: int = setting(

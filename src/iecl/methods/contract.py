@@ -44,6 +44,8 @@ class ParamGroup:
     """Peak learning rate; None: the optimizer's own."""
     is_constant: bool = False
     """Whether it keeps its peak learning rate, without warm-up or cosine."""
+    momentum: float | None = None
+    """Of SGD and LARS, first beta of AdamW; None: the optimizer's own."""
 
 
 @dataclass(frozen=True)

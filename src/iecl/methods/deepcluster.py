@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from iecl import counter
 from iecl.backbones.factory import width_of
 from iecl.losses.pseudo_labels import NO_LABEL, pseudo_label_loss
-from iecl.methods.contract import DataFacts, Method, MethodSettings, Step, Survey
+from iecl.methods.contract import DataFacts, Method, MethodSettings, ParamGroup, Step, Survey
 from iecl.parts.eval_mode import evaluating
 from iecl.parts.kmeans import affordable, kmeans
 from iecl.parts.pca import whitened
@@ -82,3 +82,8 @@ class DeepCluster(Method):
         self.head.weight.copy_(HEAD_DEVIATION * counter.normal(key, positions, self.head.in_features))
         self.head.bias.zero_()
         return self.head.parameters()
+
+    def param_groups(self) -> Iterable[ParamGroup]:
+        """The head apart: the authors move it without momentum."""
+        backbone = [p for p in self.backbone.parameters() if p.requires_grad]
+        return [ParamGroup("weights", backbone), ParamGroup("head", list(self.head.parameters()), momentum=0.0)]

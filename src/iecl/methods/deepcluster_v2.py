@@ -16,12 +16,11 @@ from iecl.methods.contract import DataFacts, Method, MethodSettings, Step, Surve
 from iecl.parts.eval_mode import evaluating
 from iecl.parts.kmeans import affordable, kmeans
 from iecl.parts.mlp import mlp
-from iecl.parts.multi_crop import encode_views
+from iecl.parts.multi_crop import encode_views, multi_crop
 from iecl.parts.prototypes import cosines
 from iecl.schedule import Clock
 from iecl.settings import setting
 from iecl.views.pipeline import Views
-from iecl.views.policies import ViewSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ class DeepClusterV2(Method):
         super().__init__()
         self.backbone, self.settings = backbone, settings
         self.projector = mlp(width_of(backbone), settings.hidden_dim, settings.out_dim)
-        self.views = ViewSpec(local_crops=settings.local_crops)
+        self.views = multi_crop(settings.local_crops)
         clusters = affordable(settings.num_clusters, facts.samples)
         self.register_buffer("bank", torch.zeros(settings.bank, facts.samples, settings.out_dim))
         self.register_buffer("seen", torch.zeros(facts.samples, dtype=torch.bool))

@@ -12,15 +12,12 @@ from iecl.backbones.factory import width_of
 from iecl.losses.swapped_prediction import sinkhorn, swapped_prediction
 from iecl.methods.contract import Method, MethodSettings, SmallBatch, Step
 from iecl.parts.mlp import mlp
-from iecl.parts.multi_crop import encode_views
+from iecl.parts.multi_crop import encode_views, multi_crop
 from iecl.parts.prototypes import Prototypes
 from iecl.parts.queue import Queue
 from iecl.schedule import Clock
 from iecl.settings import setting
 from iecl.views.pipeline import Views
-from iecl.views.policies import ViewSpec
-
-FULL_CROP = (0.14, 1.0)  # with small views: these cover less than the full ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +59,7 @@ class SwAV(Method):
         self.queues = nn.ModuleList(
             Queue(settings.queue_size, settings.out_dim) for _ in range(2 if settings.queue_size else 0)
         )
-        self.views = ViewSpec(
-            local_crops=settings.local_crops, global_scale=FULL_CROP if settings.local_crops else None
-        )
+        self.views = multi_crop(settings.local_crops)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Cross-entropy of each view's prediction to the code of every other full view."""

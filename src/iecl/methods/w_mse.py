@@ -47,7 +47,7 @@ class WMSE(Method):
     """Whitened embeddings cannot collapse, so nothing else has to push them apart.
 
     formula:
-        z = projector(backbone(view))
+        z = projector(backbone(view)), all views in one batch
         w = L^-1 (z - mean), L L' = covariance of a random group of images, for each view of its own
         loss = mean over pairs of views of 2 - 2 cos(w_i, w_j), no view held still
     """
@@ -64,15 +64,15 @@ class WMSE(Method):
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Whiten random groups of all processes' images, the same groups in every view."""
-        h = [self.backbone(view) for view in views.global_crops]
-        z = [self.projector(features) for features in h]
+        h = torch.cat([self.backbone(view) for view in views.global_crops])
+        z = self.projector(h).chunk(len(views.global_crops))  # all views at once: batch norm sees them together
         everyone, positions = [parallel.gather(rows) for rows in z], parallel.gather(views.positions)
         losses = []
         for repeat in range(self.settings.whitening_repeats):
             order = self._order(positions, clock, repeat)
             shuffled = [rows[order] for rows in everyone]
             losses.append(whitened_mse(*shuffled, group=self._group(len(order)), shrink=self.settings.shrink))
-        return Step({"whitened": torch.stack(losses).mean()}, torch.cat(h), {"anchor": z[0], "query": z[1]})
+        return Step({"whitened": torch.stack(losses).mean()}, h, {"anchor": z[0], "query": z[1]})
 
     def _order(self, positions: Int64[Tensor, " n"], clock: Clock, repeat: int) -> Int64[Tensor, " n"]:
         """A random order that depends on which images there are, not on how they lie in the batch."""

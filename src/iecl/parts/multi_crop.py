@@ -5,6 +5,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from iecl.views.pipeline import Views
+from iecl.views.policies import ViewSpec
+
+FULL_SCALE = (0.14, 1.0)
+"""Share of the area in a full view beside small ones, which cover less: the scripts of facebookresearch/swav."""
+
+
+def multi_crop(local_crops: int) -> ViewSpec:
+    """Two full views and so many small ones; without any, full views are the policy's own."""
+    return ViewSpec(local_crops=local_crops, global_scale=FULL_SCALE if local_crops else None)
 
 
 def encode_views(backbone: nn.Module, views: Views) -> Float[Tensor, "rows width"]:

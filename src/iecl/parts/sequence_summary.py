@@ -8,7 +8,7 @@ from iecl.errors import UserError
 
 
 class SequenceSummary(nn.Module):
-    """Attention over `length` vectors with sinusoidal places, without dropout.
+    """Attention over `length` vectors with a position code, without dropout.
 
     Dropout would draw from torch's own generator, whose history a resumed run does not have.
     """
@@ -25,7 +25,7 @@ class SequenceSummary(nn.Module):
             )
         layer = nn.TransformerEncoderLayer(width, heads, dim_feedforward=2 * width, dropout=0.0, batch_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.register_buffer("places", _sinusoids(length, width), persistent=False)
+        self.register_buffer("places", _waves(length, width))  # saved: a run must not go on with another code
 
     def forward(self, x: Float[Tensor, "n length width"]) -> Float[Tensor, "n width"]:
         """The first vector, after it has looked at all."""
@@ -33,8 +33,9 @@ class SequenceSummary(nn.Module):
         return read[:, 0]
 
 
-def _sinusoids(length: int, width: int) -> Tensor:
-    """Sines and cosines of the place at geometrically falling rates (Vaswani et al. 2017)."""
-    rates = 10000.0 ** (-torch.arange(0, width, 2) / width)
-    angles = torch.arange(length)[:, None] * rates
-    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width]
+def _waves(length: int, width: int) -> Tensor:
+    """For each vector a wave along its features, as in solo-learn: sine and cosine in turn, slower with each pair."""
+    number = torch.arange(length)[:, None]
+    rates = 10000.0 ** (-(number - number % 2) / (length + length % 2))
+    angles = torch.arange(width) * rates
+    return torch.where(number % 2 == 0, angles.sin(), angles.cos())

@@ -17,7 +17,9 @@ LEAST_SIDE = 5
 
 
 class ViewMaker(nn.Module):
-    """Down by four, residual blocks that each take in a plane of noise, up again; the change has a fixed mean size.
+    """Down by four, residual blocks, up again; the change has a fixed mean size.
+
+    A plane of noise enters beside the image, and another in each block.
 
     >>> maker = ViewMaker(budget=0.05, width=4)
     >>> change = maker(torch.rand(2, 3, 9, 12), Stream(1, torch.arange(2)))
@@ -28,7 +30,7 @@ class ViewMaker(nn.Module):
     def __init__(self, *, budget: float, width: int = 32, blocks: int = 3) -> None:
         super().__init__()
         self.budget = budget
-        self.inward = nn.Sequential(_layer(3, width, 9))
+        self.inward = nn.Sequential(_layer(3 + 1, width, 9))
         self.down = nn.ModuleList([_layer(width, 2 * width, 3, stride=2), _layer(2 * width, 4 * width, 3, stride=2)])
         self.blocks = nn.ModuleList(_Residual(4 * width + number) for number in range(1, blocks + 1))
         self.up = nn.ModuleList([_layer(4 * width + blocks, 2 * width, 3), _layer(2 * width, width, 3)])
@@ -39,7 +41,8 @@ class ViewMaker(nn.Module):
         if min(images.shape[2:]) < LEAST_SIDE:
             height, width = images.shape[2:]
             raise UserError(f"a view maker needs images of at least 5×5 pixels, these are {height}×{width}")
-        x, sides = self.inward(images), []
+        planes = len(self.blocks)  # the number of the one at the input, after those of the blocks
+        x, sides = self.inward(torch.cat([images, _noise(images, stream, planes)], dim=1)), []
         for layer in self.down:
             sides.append(x.shape[2:])
             x = layer(x)

@@ -5,7 +5,7 @@
 - `metrics.jsonl`: one object per line: step, loss terms, meters
 - `log.txt`: what was printed
 - `skipped.txt`: files that could not be read, with the reason
-- `checkpoints/`: last.ckpt, previous.ckpt, best.ckpt: to resume
+- `checkpoints/`: last.ckpt, previous.ckpt, best.ckpt: to resume; epoch-5.ckpt and so on, where moments were kept
 - `weights.safetensors`: the backbone, with plain torchvision or timm names
 - `summary.json`: the verdict and the last readings
 - `evaluations/`: one file for each evaluation
@@ -114,6 +114,15 @@ class RunDirectory:
         files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
         files += [*self.path.glob("tensorboard/events.out.tfevents.*")]
         return [file for file in files if file.exists()]
+
+    def kept_checkpoint(self, epoch: int) -> Path:
+        """The checkpoint that stays of the end of an epoch; of epoch 0: of the start."""
+        return self.checkpoints / f"epoch-{epoch}.ckpt"
+
+    def kept_epochs(self) -> list[int]:
+        """Epochs whose checkpoints were kept."""
+        numbers = (path.stem.removeprefix("epoch-") for path in self.checkpoints.glob("epoch-*.ckpt"))
+        return sorted(int(number) for number in numbers if number.isascii() and number.isdecimal())
 
     def drop_overwritten(self) -> None:
         """Remove the run that this one replaced."""

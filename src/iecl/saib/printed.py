@@ -78,10 +78,10 @@ class SAIB(InputBlock):
             patch_size: side of a patch, a divisor of height and width.
             form: `batch`, as printed: images are channels; `sample`: each image alone.
             cascade: blocks in a row, 1 to 3.
-            convs: 3 as in the main text, 4 as in the appendix.
+            convs: 3 as in the main text; 4 as in the appendix, the last without norm and activation.
             skips: some of `inner`, `stack` and `image`.
             norm: after each convolution: `batch`, `group` or `none`.
-            activation: after each norm: `silu`, `relu` or `softplus`.
+            activation: after that: `silu`, `relu` or `softplus`.
             pos_embed: code added to the tokens: `learned`, `sincos` or `none`.
             channels: colors of an image.
         """
@@ -171,14 +171,10 @@ class _TokenBlock(nn.Module):
             3: ([(lanes, wide, 1), (wide, wide, 3), (wide, lanes, 1)], 1),
             4: ([(lanes, lanes, 1), (lanes, wide, 3), (wide, wide, 1), (wide, lanes, 1)], 2),
         }[convs]
-        self.stages = nn.ModuleList(
-            nn.Sequential(
-                nn.Conv2d(i, o, kernel, padding=kernel // 2, bias=norm == "none"),
-                _norm(norm, o),
-                ACTIVATIONS[activation](),
-            )
-            for i, o, kernel in shapes
-        )
+        after = [(norm, activation)] * convs
+        if convs == 4:  # the appendix ends with the convolution itself
+            after[-1] = ("none", "")
+        self.stages = nn.ModuleList(_stage(*shape, *what) for shape, what in zip(shapes, after, strict=True))
         self.pos_embed = _position(pos_embed, tokens, area)
 
     def forward(self, tokens: Float[Tensor, "n lanes tokens area"]) -> Float[Tensor, "n lanes tokens area"]:
@@ -187,6 +183,12 @@ class _TokenBlock(nn.Module):
         for number, stage in enumerate(self.stages):
             y = y + stage(y) if self.has_inner_skip and number == self.inner else stage(y)
         return tokens + y if self.has_stack_skip else y
+
+
+def _stage(narrow: int, wide: int, kernel: int, norm: str, activation: str) -> nn.Sequential:
+    """A convolution, with a bias if no norm follows, then norm and activation; without the latter it stands alone."""
+    convolution = nn.Conv2d(narrow, wide, kernel, padding=kernel // 2, bias=norm == "none")
+    return nn.Sequential(convolution, *([_norm(norm, wide), ACTIVATIONS[activation]()] if activation else []))
 
 
 def _norm(name: str, lanes: int) -> nn.Module:

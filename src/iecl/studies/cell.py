@@ -22,7 +22,7 @@ FREE = {
     "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
     "training": (
         *("accelerator", "strategy", "gradient_checkpointing", "loggers"),
-        *("log_steps", "meter_steps", "online_eval_epochs", "checkpoint_steps"),
+        *("log_steps", "meter_steps", "online_eval_epochs", "checkpoint_steps", "keep_epochs"),
     ),
 }
 """Settings without a part in the final weights: where images lie, how fast they come, what is written meanwhile.
@@ -30,7 +30,7 @@ FREE = {
 Precision is no such setting: it changes numbers. Nor is the number of processes: each has batch norms of its own.
 Another accelerator rounds differently, as another processor does, which no setting tells: a record says both.
 """
-NEUTRAL: dict[str, dict[str, Any]] = {"saib": {"confusion": 0.03}}
+NEUTRAL: dict[str, dict[str, Any]] = {"backbone": {"zero_init_residual": False}, "saib": {"confusion": 0.03}}
 """Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""
 PARTS = ("test", "validation")
 

@@ -64,7 +64,8 @@ def _disk(measured: Mapping[str, Any], config: RunConfig, steps: int) -> float:
     training = config.training
     rows = training.epochs * (steps / training.log_steps + 1)
     logs = measured["metrics_megabytes"] * rows * (1 + len(training.loggers))  # a logger writes about the same again
-    return float((KEPT + 1) * measured["checkpoint_megabytes"] + measured["weights_megabytes"] + logs)
+    count = KEPT + 1 + len(training.kept_epochs())
+    return float(count * measured["checkpoint_megabytes"] + measured["weights_megabytes"] + logs)
 
 
 def suggested_batch(measured: Mapping[str, Any], config: RunConfig) -> tuple[int, str]:

@@ -21,6 +21,13 @@ KEYS = frozenset({"format", "step", "steps", "best", "method", "optimizer", "pre
 BROKEN_KEY = "samples"
 """What a checkpoint of a step that failed holds besides: its weights may be anything."""
 
+REBUILT = {
+    "summary.places": "the position code of All4One ran along the sequence then",
+    "maker.inward.0.0.weight": "the view maker had no noise at its input then",
+    "stages.3.0.bias": "a norm and an activation ended the block of four convolutions then",
+}
+"""Tensors, by the end of their names, that earlier versions had in another shape or not at all, and why."""
+
 
 def check_run(state: Mapping[str, Any]) -> None:
     """Raise a `UserError` unless a state has the parts of a run's checkpoint and its numbers make sense."""
@@ -87,10 +94,17 @@ def unfit_tensors(saved: Any, wanted: Mapping[str, Tensor]) -> Iterator[str]:
     if not isinstance(saved, dict):
         yield f"the weights are {shown(saved)}"
         return
+    for end, words in REBUILT.items():
+        old = [name for name in wanted if name.endswith(end) and not _has_shape(saved.get(name), wanted[name])]
+        yield from (f"it is of an earlier version: {words} ({name})" for name in old[:1])
     yield from (f"{name} is missing" for name in wanted if name not in saved)
     yield from (f"{shown(name)} is not known" for name in saved if name not in wanted)
     for name in wanted.keys() & saved.keys():
         yield from _unlike(name, saved[name], wanted[name].shape, wanted[name].dtype)
+
+
+def _has_shape(value: Any, wanted: Tensor) -> bool:
+    return isinstance(value, Tensor) and not value.is_nested and value.shape == wanted.shape
 
 
 def _unlike(name: str, value: Any, shape: torch.Size, dtype: torch.dtype) -> Iterator[str]:

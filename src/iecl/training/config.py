@@ -160,6 +160,7 @@ def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig
     """A configuration from plain tables, as in settings.toml; `origin` is the file that they are from, if any."""
     _sections(values, origin or "settings")
     built: dict[str, Any] = {name: build(cls, values.get(name, {}), name, origin) for name, cls in SECTIONS.items()}
+    built["training"].kept_epochs()  # moments that the run does not have are refused now
     if "name" not in values.get("method", {}):
         raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
     for key in NAMES:
@@ -244,7 +245,9 @@ def with_data(config: RunConfig, data: DataSettings) -> RunConfig:
         crops_only = all(policy.color_jitter_prob == 0 for policy in augmentation.policies())
         saib = replace(saib, form="certified" if crops_only else "none")
     saib = saib.for_size(data.image_size)
-    return replace(config, data=data, augmentation=augmentation, backbone=BackboneSettings(name=name), saib=saib)
+    return replace(
+        config, data=data, augmentation=augmentation, backbone=replace(config.backbone, name=name), saib=saib
+    )
 
 
 def with_launch(config: RunConfig) -> RunConfig:

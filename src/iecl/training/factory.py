@@ -39,7 +39,9 @@ def assemble_method(
 ) -> Method:
     """As `build_method`, without a look at whether the batch is large enough for the method."""
     host_class = METHODS[config.host_name].load()
-    backbone = make_backbone(config.backbone.name, config.training.seed)
+    backbone = make_backbone(
+        config.backbone.name, config.training.seed, zero_init_residual=config.backbone.zero_init_residual
+    )
     if start is not None:
         load_into(backbone, start, "--init-from")
     check_size(backbone, config.backbone.name, config.data.image_size)

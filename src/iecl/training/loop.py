@@ -122,6 +122,7 @@ class Loop:
     def train(self, stop: StopFlag) -> None:
         """From the newest checkpoint, or the start, to the last step, or until somebody asks to stop."""
         self.restore()
+        self._keep()  # the start; or a moment that a kill kept from being kept
         log.info("%s", self.describe())
         self.recorder.line.begin()
         if self.step == 0 and self.sample.is_possible and self.config.training.online_eval_epochs:
@@ -224,6 +225,7 @@ class Loop:
         is_best = score > self.best
         self.best = max(self.best, score)
         self.save(is_best)
+        self._keep()
 
     def _score(self, epoch: int) -> float:
         """What `best` means: online kNN where there are labels, else the mean loss, the best judge that was found."""
@@ -253,6 +255,14 @@ class Loop:
             save_checkpoint(self.run.checkpoints, self._state(), is_best=is_best)
             self.run.drop_overwritten()
         parallel.barrier()
+
+    def _keep(self) -> None:
+        """Write a checkpoint that stays, if this is a moment that was asked for."""
+        epoch, rest = divmod(self.step, self.steps_per_epoch)
+        path = self.run.kept_checkpoint(epoch)
+        is_wanted = not rest and epoch in self.config.training.kept_epochs()
+        if self.fabric.is_global_zero and is_wanted and not path.exists():
+            write_checkpoint(path, self._state())
 
     def _state(self) -> dict[str, Any]:
         """Everything that decides how the run goes on, in plain types."""

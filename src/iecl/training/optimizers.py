@@ -65,7 +65,11 @@ def _rows(group: ParamGroup, settings: OptimizerSettings, rate: float) -> list[d
         {"params": some, "name": name, "weight_decay": decays[kind], "adapt": kind == "thick"}
         for some, name, kind in ((thick, group.name, "thick"), (thin, f"{group.name}/thin", "thin"))
     ]
-    return [row | {"lr": peak, "peak": peak, "is_constant": group.is_constant} for row in rows if row["params"]]
+    common: dict[str, Any] = {"lr": peak, "peak": peak, "is_constant": group.is_constant}
+    if group.momentum is not None:
+        is_adam = settings.name == "adamw"
+        common |= {"betas": (group.momentum, settings.beta2)} if is_adam else {"momentum": group.momentum}
+    return [row | common for row in rows if row["params"]]
 
 
 class LARS(Optimizer):

@@ -51,7 +51,8 @@ def _replay_in(
     loop = Loop(make_fabric(config.training, scratch.path), config, scratch, line)
     if not 1 <= step <= loop.steps:
         raise UserError(f"the run has steps 1 to {loop.steps:,}", where="--step")
-    found = loop.restore(checkpoints, CHECKPOINTS, until=step - 1)
+    kept = [path.stem for path in sorted(checkpoints.glob("epoch-*.ckpt"))]
+    found = loop.restore(checkpoints, [*CHECKPOINTS, *kept], until=step - 1)
     counted = line.count("replayed steps")
     batches = loop.begin_epoch()
     while loop.step < step - 1:

@@ -1,7 +1,9 @@
 """How a run is optimized, how long, and on what."""
 
+import math
 from dataclasses import dataclass
 
+from iecl.errors import UserError
 from iecl.files import LARGEST
 from iecl.settings import MOST, setting
 
@@ -12,6 +14,9 @@ class BackboneSettings:
 
     name: str = setting(
         "auto", "a name from: iecl list backbones; auto: ResNet-18 with a stem for the image size", flag="--backbone"
+    )
+    zero_init_residual: bool = setting(
+        False, "ResNets: the last norm of each residual block starts at zero, so that blocks begin as the identity"
     )
 
 
@@ -89,6 +94,29 @@ class TrainingSettings:
     checkpoint_steps: int = setting(
         0, "optimizer steps between two checkpoints; 0: one each epoch", low=0, high=LARGEST
     )
+    keep_epochs: tuple[float, ...] = setting(
+        (), "moments whose checkpoints stay: epochs, 0 for the start, or shares of the run such as 0.25", low=0
+    )
     loggers: tuple[str, ...] = setting(
         ("tensorboard",), "besides metrics.jsonl", choices=("tensorboard", "csv", "wandb", "mlflow")
     )
+
+    def kept_epochs(self) -> tuple[int, ...]:
+        """The epochs after which a checkpoint is kept; of a share, the end of the epoch in which it is reached.
+
+        >>> TrainingSettings(epochs=10, keep_epochs=(0, 0.25, 5, 10)).kept_epochs()
+        (0, 3, 5, 10)
+
+        Raises:
+            UserError: the run has no such moment.
+        """
+        # Rounded first: 0.07 of 100 epochs is a little more than 7 in binary.
+        found = [math.ceil(round(self.epochs * one, 6)) if one < 1 else one for one in self.keep_epochs]
+        wrong = next((one for one in found if one > self.epochs or one != int(one)), None)
+        if wrong is not None:
+            raise UserError(
+                f"training.keep_epochs holds {wrong:g}, which is no epoch of a run of {self.epochs}",
+                where="training.keep_epochs",
+                do=f"give whole numbers from 0 to {self.epochs}, or shares below 1",
+            )
+        return tuple(sorted({int(one) for one in found}))
