@@ -1,6 +1,6 @@
 """The exact views of a training image, drawn again: every draw is a function of seed, epoch and position."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +99,12 @@ def _position(order: Tensor, index: int | None, row: int | None, *, first: int, 
 def _drawn(
     config: RunConfig, batch: Batch, epoch: int
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[dict[str, Any], ...]]:
-    data, seed, policies = config.data, config.training.seed, config.augmentation.policies()
     wanted = build_method(config, samples=1, classes=1).views
+    data, seed, policies = config.data, config.training.seed, config.augmentation.policies(wanted)
     look_of: dict[str, Any] = {"size": data.image_size, "mean": data.mean, "std": data.std}
     views = make_views(batch, policies, wanted, seed=seed, epoch=epoch, **look_of)
     plain = make_plain(batch.images, batch.sizes, data.image_size, data.mean, data.std, 1.0)
-    draws = tuple(
-        {field.name: getattr(drawn, field.name)[0].tolist() for field in fields(drawn)}
-        for drawn in draw_views(batch, policies, wanted, seed=seed, epoch=epoch)
-    )
+    draws = tuple(drawn.row(0) for drawn in draw_views(batch, policies, wanted, seed=seed, epoch=epoch))
     return plain[0], tuple(x[0] for x in (*views.global_crops, *views.local_crops)), draws
 
 
