@@ -70,7 +70,9 @@ def settings_table(cls: type) -> str:
 
 def default_of(field: Field[Any]) -> str:
     """The default as TOML and JSON both write it."""
-    value = asdict(field.default) if is_dataclass(field.default) else field.default
+    value = field.default
+    if is_dataclass(value):
+        value = value.given() if hasattr(value, "given") else asdict(value)
     return f"`{json.dumps(value, ensure_ascii=False)}`"
 
 
@@ -138,7 +140,10 @@ def lists_page() -> str:
         for name, row in EXPORT_FORMATS.items()
     ]
     parts.append("## Formats\n\nWhat `iecl export` writes.\n\n" + table(["name", "file", "what"], formats))
-    parts.append("## Policies\n\nOne column for each view; a single one holds for every view.\n\n" + policies_table())
+    parts.append(
+        "## Policies\n\nOne column for each view; a single one holds for every view. "
+        "Operators that no policy uses: [Augmentations](../guides/augmentations.md).\n\n" + policies_table()
+    )
     return "\n\n".join(parts)
 
 
@@ -146,9 +151,13 @@ def policies_table() -> str:
     """Every number of every policy, one column for each view."""
     columns = [(name, number, p) for name, row in POLICIES.items() for number, p in enumerate(row)]
     heads = [name if len(POLICIES[name]) == 1 else f"{name}, view {number + 1}" for name, number, _ in columns]
-    rows = []
+    rows, is_used = [], True
     for field in fields(Policy):
         values = [getattr(policy, field.name) for _, _, policy in columns]
+        if field.name.endswith("_prob"):
+            is_used = any(values)  # its parameters follow it
+        if not is_used:
+            continue
         rows.append([f"`{field.name}`", *(numbers(value) for value in values)])
     return table(["", *heads], rows)
 

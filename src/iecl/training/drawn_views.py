@@ -17,6 +17,7 @@ from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig, read_config
 from iecl.training.factory import build_method
+from iecl.training.view_sheet import write_png
 from iecl.views.pipeline import draw_views, make_plain, make_views
 
 LEAST_SIDE = 128
@@ -110,8 +111,6 @@ def _drawn(
 
 def save_image(seen: Seen, mean: tuple[float, ...], std: tuple[float, ...], out: Path) -> None:
     """One PNG: the plain image, then its views from left to right."""
-    if out.suffix.lower() != ".png":
-        raise UserError(f"{out} is no .png", where="--out", do="name a file that ends in .png")
     tiles = [_pixels(x, mean, std) for x in (seen.plain, *seen.views)]
     side = max(LEAST_SIDE, *(tile.shape[0] for tile in tiles))
     sheet = Image.new("RGB", (len(tiles) * (side + 4) - 4, side), "white")
@@ -120,10 +119,7 @@ def save_image(seen: Seen, mean: tuple[float, ...], std: tuple[float, ...], out:
         image = Image.fromarray(tile.numpy())
         large = image.resize((tile.shape[1] * times, tile.shape[0] * times), Image.Resampling.NEAREST)
         sheet.paste(large, (number * (side + 4), 0))
-    try:
-        sheet.save(out)
-    except OSError as problem:
-        raise UserError(f"cannot write {out}: {problem.strerror}", where="--out") from problem
+    write_png(sheet, out)
 
 
 def _pixels(x: Float[Tensor, "3 h w"], mean: tuple[float, ...], std: tuple[float, ...]) -> UInt8[Tensor, "h w 3"]:
