@@ -269,6 +269,18 @@ def paper_rate_table() -> str:
     return f"{table(head, rows)}\n\n{note}\n"
 
 
+def install_table() -> str:
+    """What environments take that benchmarks/install.py has made and used."""
+    found = json.loads((RESULTS / "install" / "linux.json").read_text(encoding="utf-8"))
+    rows = []
+    for name, row in found["installations"].items():
+        parts = ", ".join(f"{part} {size:,}" for part, size in row["largest"].items())
+        versions = row["versions"]
+        rows.append([name, versions["torch"], versions["numba"], f"{row['megabytes']:,}", parts])
+    shown = table(["", "torch", "numba", "all", "largest parts"], rows)
+    return f"{shown}\n\nThe wheel of iecl itself: {found['wheel_megabytes']} MB. {found['machine']}, {found['date']}.\n"
+
+
 if __name__ == "__main__":
     write("settings", "All settings", settings_page())
     write("lists", "What there is", lists_page())
@@ -285,3 +297,4 @@ if __name__ == "__main__":
     (OUT / "voc.md").write_text(voc_part(), encoding="utf-8")
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title
+    (OUT / "install.md").write_text(install_table(), encoding="utf-8")
