@@ -2,25 +2,28 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# uv installs the several gigabytes of torch in a minute where pip takes many. It does not read pip's settings,
+# so a mirror that pip was told about is handed on.
+HAND_ON := index="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}"; \
+	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; export UV_HTTP_TIMEOUT=300;
+# For `make test-install`: Python by version, or by path where uv does not find it.
+VERSIONS ?= 3.11 3.12 3.13
+LOWEST := build/lowest
 # Two processes, each with one thread: torch's own threads would fight over the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ci test test-slow test-wheel coverage check fmt bench docs build lock upgrade clean
+.PHONY: help setup demo ci test test-slow test-wheel test-install test-lowest coverage check fmt bench docs build lock upgrade clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## make .venv from requirements.lock
 
-# uv installs the several gigabytes of torch in a minute where pip takes many. It does not read pip's settings,
-# so a mirror that pip was told about is handed on.
 $(READY): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
-	@index="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}"; \
-	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
-	export UV_HTTP_TIMEOUT=300; \
+	@$(HAND_ON) \
 	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python requirements.lock && \
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
@@ -38,6 +41,16 @@ test-slow: $(READY)  ## tests that take minutes
 
 test-wheel: $(READY)  ## build the wheel, install it elsewhere, use it; part of `make test` too
 	@$(BIN)/python -m pytest tests/test_wheel.py
+
+test-install: $(READY)  ## the wheel with all it needs in new environments, VERSIONS="3.11 3.13"; gigabytes
+	@$(HAND_ON) $(BIN)/python -m benchmarks.install $(addprefix --python ,$(VERSIONS))
+
+test-lowest: $(READY)  ## the tests with the lowest versions that pyproject.toml allows; gigabytes, TESTS=tests/views for some
+	@$(HAND_ON) $(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(LOWEST) && \
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[detection,parquet,plots]' && \
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python hatchling hypothesis pytest
+	@$(LOWEST)/bin/python -c "import torch, torchvision, numba; print(torch.__version__, torchvision.__version__, numba.__version__)"
+	@env -u CI OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(or $(TESTS),tests)
 
 coverage: $(READY)  ## the default tests again, slower: share of code that they run, and the files with least
 	@$(PYTEST) --cov --cov-report=

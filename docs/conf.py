@@ -16,6 +16,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3  # a link may name a heading of another page
 exclude_patterns = [  # parts of other pages
     "_build",
+    "generated/install.md",
     "generated/paper-rate.md",
     "generated/measured-*.md",
     "generated/printed-block.md",

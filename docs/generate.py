@@ -70,7 +70,9 @@ def settings_table(cls: type) -> str:
 
 def default_of(field: Field[Any]) -> str:
     """The default as TOML and JSON both write it."""
-    value = asdict(field.default) if is_dataclass(field.default) else field.default
+    value = field.default
+    if is_dataclass(value):
+        value = value.given() if hasattr(value, "given") else asdict(value)
     return f"`{json.dumps(value, ensure_ascii=False)}`"
 
 
@@ -138,7 +140,10 @@ def lists_page() -> str:
         for name, row in EXPORT_FORMATS.items()
     ]
     parts.append("## Formats\n\nWhat `iecl export` writes.\n\n" + table(["name", "file", "what"], formats))
-    parts.append("## Policies\n\nOne column for each view; a single one holds for every view.\n\n" + policies_table())
+    parts.append(
+        "## Policies\n\nOne column for each view; a single one holds for every view. "
+        "Operators that no policy uses: [Augmentations](../guides/augmentations.md).\n\n" + policies_table()
+    )
     return "\n\n".join(parts)
 
 
@@ -146,9 +151,13 @@ def policies_table() -> str:
     """Every number of every policy, one column for each view."""
     columns = [(name, number, p) for name, row in POLICIES.items() for number, p in enumerate(row)]
     heads = [name if len(POLICIES[name]) == 1 else f"{name}, view {number + 1}" for name, number, _ in columns]
-    rows = []
+    rows, is_used = [], True
     for field in fields(Policy):
         values = [getattr(policy, field.name) for _, _, policy in columns]
+        if field.name.endswith("_prob"):
+            is_used = any(values)  # its parameters follow it
+        if not is_used:
+            continue
         rows.append([f"`{field.name}`", *(numbers(value) for value in values)])
     return table(["", *heads], rows)
 
@@ -260,6 +269,18 @@ def paper_rate_table() -> str:
     return f"{table(head, rows)}\n\n{note}\n"
 
 
+def install_table() -> str:
+    """What environments take that benchmarks/install.py has made and used."""
+    found = json.loads((RESULTS / "install" / "linux.json").read_text(encoding="utf-8"))
+    rows = []
+    for name, row in found["installations"].items():
+        parts = ", ".join(f"{part} {size:,}" for part, size in row["largest"].items())
+        versions = row["versions"]
+        rows.append([name, versions["torch"], versions["numba"], f"{row['megabytes']:,}", parts])
+    shown = table(["", "torch", "numba", "all", "largest parts"], rows)
+    return f"{shown}\n\nThe wheel of iecl itself: {found['wheel_megabytes']} MB. {found['machine']}, {found['date']}.\n"
+
+
 if __name__ == "__main__":
     write("settings", "All settings", settings_page())
     write("lists", "What there is", lists_page())
@@ -276,3 +297,4 @@ if __name__ == "__main__":
     (OUT / "voc.md").write_text(voc_part(), encoding="utf-8")
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title
+    (OUT / "install.md").write_text(install_table(), encoding="utf-8")

@@ -85,6 +85,17 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(installed: Ins
     assert {"iecl/py.typed", "iecl/data/imagenet100.txt", "iecl/recipes/simclr/default.toml"} <= expected
 
 
+def test_the_wheel_says_what_it_needs_and_where_it_is_from(installed: Installed) -> None:
+    with zipfile.ZipFile(installed.wheel) as file:
+        (name,) = (name for name in file.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = file.read(name).decode().split("\n\n", 1)[0].splitlines()
+    assert "Requires-Python: >=3.11" in lines
+    assert "Requires-Dist: torch>=2.7" in lines
+    assert "Requires-Dist: torchvision>=0.22" in lines
+    assert "Classifier: Typing :: Typed" in lines
+    assert any(line.startswith("Project-URL: Homepage, https://") for line in lines)
+
+
 def test_the_installed_package_is_the_one_that_is_used(installed: Installed) -> None:
     found = installed.output("python", "-c", "import iecl, torch; print(iecl.__file__)")
     assert Path(found.strip()).is_relative_to(installed.environment)

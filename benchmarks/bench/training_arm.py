@@ -120,9 +120,8 @@ def _bare_step(loop: Loop) -> Take:
     config, clock = loop.config, loop.clock(0)
     where: dict[str, Any] = {"size": config.data.image_size, "mean": config.data.mean, "std": config.data.std}
     batch = next(loop.begin_epoch())
-    views = channels_last(
-        make_views(batch, config.augmentation.policies(), loop.method.views, seed=0, epoch=0, **where)
-    )
+    policies = config.augmentation.policies(loop.method.views)
+    views = channels_last(make_views(batch, policies, loop.method.views, seed=0, epoch=0, **where))
 
     def take() -> None:
         torch.autograd.backward(whole_loss(loop.method.step(views, clock)))

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from iecl.allocation import keep_freed_memory
     from iecl.api import (
         Run,
-        bench,
         embed,
         evaluate,
         evaluate_all,
@@ -24,12 +23,14 @@ if TYPE_CHECKING:
         pack,
         plan,
         pretrain,
+        preview,
         study,
         verify,
     )
     from iecl.errors import UserError
     from iecl.methods.ie_cl import IECL
     from iecl.objective.attached_block import attach_block
+    from iecl.repository import bench
     from iecl.saib.certified import CertifiedSAIB
     from iecl.saib.printed import SAIB
     from iecl.training.trained_block import load_block
@@ -48,9 +49,10 @@ _HOMES = {
     "load_block": "iecl.training.trained_block",
     "pack": "iecl.api",
     "plan": "iecl.api",
+    "preview": "iecl.api",
     "study": "iecl.api",
     "verify": "iecl.api",
-    "bench": "iecl.api",
+    "bench": "iecl.repository",
     "UserError": "iecl.errors",
     "IECL": "iecl.methods.ie_cl",
     "attach_block": "iecl.objective.attached_block",
@@ -82,6 +84,7 @@ __all__ = [
     "pack",
     "plan",
     "pretrain",
+    "preview",
     "study",
     "verify",
 ]

@@ -365,30 +365,36 @@ def views(
     return {"path": str(out), "image": seen.path, **facts, "draws": list(seen.draws)}
 
 
-def bench(
-    questions: Sequence[str] = (),
-    out: str | Path = "bench",
-    *,
+def preview(
     data: str | Path = "",
-    quick: bool = False,
-    rounds: int = 0,
-    quiet: bool = True,
+    out: str | Path = "views.png",
+    *,
+    images: int = 6,
+    method: str = "",
+    recipe: str = "",
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    sets: Iterable[str] = (),
+    **common: Unpack[CommonSettings],
 ) -> dict[str, Any]:
-    """Measure how fast this machine trains, beside other libraries where they are installed; from a clone only.
+    """Draw what a run would see, before it is started: images, each augmentation alone, and whole views, as a PNG.
 
     Args:
-        questions: names from `iecl bench --list`; by default all of them, which takes hours.
-        out: a folder: `<question>/<machine>.json` holds every raw value, `bench.md` is a page made from all of them.
-        data: a folder of images for questions that read some; by default they are made.
-        quick: small sizes and few rounds, to see that everything runs: two minutes for all.
-        rounds: how many rounds count; by default as many as a question finds right.
-        quiet: show warnings only.
+        data: this, `method`, `recipe`, `settings`, `sets` and `common`: as for `pretrain`.
+        out: a .png file.
+        images: how many images to show.
+        method: a name from `iecl list methods`.
+        recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
+        settings: further settings by section.
+        sets: the same as text, as in `["augmentation.query.hue=0"]`.
+        **common: as for `pretrain`.
 
     Returns:
-        The path of the page, and by question the file that was written and its rows.
+        The path, how many images there are, the words of each row, and which augmentations are off.
     """
-    from iecl.repository import bench_module
+    from iecl.data.defaults import resolve_data
+    from iecl.training.config import make_config, with_data
+    from iecl.training.view_sheet import write_sheet
 
-    options: dict[str, Any] = {"data": data, "quick": quick, "rounds": rounds, "quiet": quiet}
-    found: dict[str, Any] = bench_module("running").bench(questions, out, **options)
-    return found
+    given = _given({"data": str(data), **common}, settings, "iecl.preview")
+    resolved = make_config(method=method, recipe=recipe, flags=given, sets=sets)
+    return write_sheet(with_data(resolved, resolve_data(resolved.data)), images, Path(out))

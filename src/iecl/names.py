@@ -56,6 +56,18 @@ ELSEWHERE: dict[str, str] = {
     "augmentation.gaussian_blur_prob": "gaussian_blur blur blur_prob gaussian_prob",
     "augmentation.sigma": "sigmas blur_sigma kernel_sigma",
     "augmentation.solarize_prob": "solarize solarization solarization_prob",
+    "augmentation.vflip_prob": "vf_prob vflip vertical_flip vertical_flip_prob",
+    "augmentation.rot90_prob": "rr_prob rot90 rotate90 right_angle right_angle_prob right_angle_rotation",
+    "augmentation.rotation_prob": "rotate rotation random_rotation rotate_prob",
+    "augmentation.degrees": "rr_degrees angle max_angle rotation_degrees",
+    "augmentation.posterize_prob": "posterize posterization",
+    "augmentation.posterize_bits": "bits",
+    "augmentation.equalize_prob": "equalize equalization",
+    "augmentation.sharpness_prob": "sharpness sharpen adjust_sharpness",
+    "augmentation.sobel_prob": "sobel edges",
+    "augmentation.gaussian_noise_prob": "gaussian_noise noise_prob",
+    "augmentation.noise_sigma": "noise_std",
+    "augmentation.erasing_prob": "cutout cutout_prob random_erasing erasing erase reprob",
     "backbone.name": "arch architecture model model_name encoder network net backbone_name base_model",
     "method.name": "ssl_method algorithm algo loss_name method_name framework objective_name",
     "method.temperature": "tau temp t softmax_temperature temperature_param",
@@ -244,8 +256,24 @@ def suggestion(word: str, known: Iterable[str], section: str = "") -> str:
         return f"did you mean {former}?"
     meant = _MEANT.get(plain, "")
     own = meant.rpartition(".")[2]
-    if meant and own in names and (not section or meant.startswith(f"{section}.")):
+    if meant and own in names and (not section or meant.startswith(section.partition(".")[0] + ".")):
         return f"did you mean {own}?"
     if meant:
         return f"did you mean {meant}?"
     return did_you_mean(word, names)
+
+
+def suggested_place(section: str, table: Any) -> str:
+    """Where a setting belongs that was given in a section of a former name; nothing for other sections.
+
+    >>> suggested_place("views", {"query": {"blur": 1}})
+    'did you mean augmentation.query.gaussian_blur_prob?'
+    """
+    if section not in FORMER_SECTIONS:
+        return ""
+    words = [FORMER_SECTIONS[section]]
+    while isinstance(table, Mapping) and table:
+        word, table = next(iter(table.items()))
+        meant = _MEANT.get(word, "")
+        words.append(meant.rpartition(".")[2] if meant.startswith(f"{words[0]}.") else word)
+    return f"did you mean {'.'.join(words)}?"

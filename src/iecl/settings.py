@@ -93,7 +93,10 @@ def _convert(value: Any, kind: Any, name: str, origin: str) -> Any:
         return float(value)
     elif isinstance(kind, type) and type(value) is kind:
         return value
-    wanted = WORDS.get(get_origin(kind) or kind, "a number, or a table with start, end and shape")
+    table = (
+        "a number, or a table with start, end and shape" if hasattr(kind, "constant") else f"a table: {name}.key=value"
+    )
+    wanted = WORDS.get(get_origin(kind) or kind, table)
     raise UserError(f"{name} is {value!r}, it must be {wanted}", where=origin)
 
 
@@ -125,8 +128,15 @@ def as_values(settings: Any) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for f in fields(settings):
         value = getattr(settings, f.name)
-        made[f.name] = as_values(value) if is_dataclass(value) else list(value) if isinstance(value, tuple) else value
+        nested = value.given() if hasattr(value, "given") else as_values(value) if is_dataclass(value) else None
+        made[f.name] = _plain(value if nested is None else nested)
     return made
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def merge(under: Values, over: Values) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from iecl.training.config import SECTIONS, config_from_values, make_config
 
 DECIDING = {
     "data": "labels image_size decode_size mean std max_pixels validation",
-    "augmentation": "policy scale ratio hflip_prob color_jitter_prob brightness contrast saturation hue grayscale_prob "
-    "gaussian_blur_prob sigma solarize_prob",
+    "augmentation": " ".join(field.name for field in fields(SECTIONS["augmentation"])),  # all of them: they make views
     "backbone": "name zero_init_residual",
     "saib": "form side weights host_gradient weight_decay probability strength confusion mix patch_size "
     "cascade convs skips norm activation pos_embed hidden_dim noise noise_scale budget "

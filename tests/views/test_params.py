@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
 from itertools import combinations
 
 import numpy as np
@@ -192,8 +191,8 @@ def test_the_deviation_of_a_blur_is_distributed_as_gaussian_blur_draws_it() -> N
     assert ks_2samp(drawn[drawn > 0], theirs).pvalue > 1e-3
 
 
-def rows_of(drawn: ViewParams, rows: Tensor) -> list[list[object]]:
-    return [getattr(drawn, field.name)[rows].tolist() for field in fields(drawn)]
+def rows_of(drawn: ViewParams, rows: Tensor) -> list[dict[str, object]]:
+    return [drawn.row(row) for row in rows.tolist()]
 
 
 @quick

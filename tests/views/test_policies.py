@@ -1,11 +1,22 @@
 import subprocess
 import sys
+import tomllib
+from dataclasses import fields
 
 import pytest
 
 from iecl.errors import UserError
-from iecl.settings import build
-from iecl.views.policies import POLICIES, AugmentationSettings, Policy, ViewSpec, plain_share, resolve_views
+from iecl.settings import as_values, build
+from iecl.training.config import config_from_values, difference, make_config
+from iecl.views.operators import Policy
+from iecl.views.policies import (
+    POLICIES,
+    AugmentationSettings,
+    Overrides,
+    ViewSpec,
+    plain_share,
+    resolve_views,
+)
 
 
 @pytest.mark.parametrize(
@@ -115,3 +126,77 @@ def test_evaluation_sees_all_of_a_small_image(size: int, share: float) -> None:
 def test_the_table_of_policies_loads_without_torch() -> None:
     code = "import sys, iecl.views.policies; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def given(*sets: str) -> AugmentationSettings:
+    return make_config(
+        method="simclr", flags={"data": {"name": "digits"}, "augmentation": {"policy": "byol"}}, sets=sets
+    ).augmentation
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Policy)])
+def test_every_parameter_can_be_given_for_both_views_or_for_one(name: str) -> None:
+    value = {"degrees": 12.0, "posterize_bits": 2}.get(name, 0.25)
+    value = (0.25, 0.5) if isinstance(getattr(Policy(), name), tuple) else value
+    text = str(list(value)) if isinstance(value, tuple) else str(value)
+    own = [getattr(policy, name) for policy in POLICIES["byol"]]
+    for sets, expected in (
+        ([f"augmentation.{name}={text}"], [value, value]),
+        ([f"augmentation.anchor.{name}={text}"], [value, own[1]]),
+        ([f"augmentation.query.{name}={text}"], [own[0], value]),
+    ):
+        made = given(*sets).policies(ViewSpec())
+        assert [getattr(policy, name) for policy in made] == expected
+        others = [field.name for field in fields(Policy) if field.name != name]
+        assert all(
+            getattr(a, key) == getattr(b, key) for a, b in zip(made, POLICIES["byol"], strict=True) for key in others
+        )
+
+
+def test_what_is_given_for_one_view_goes_before_what_is_given_for_both() -> None:
+    made = given("augmentation.hue=0", "augmentation.query.hue=0.3").policies(ViewSpec(global_crops=3, local_crops=2))
+    assert [policy.hue for policy in made] == [0.0, 0.3, 0.0, 0.0, 0.0]
+
+
+def test_views_beyond_the_second_take_the_policies_in_turn() -> None:
+    made = given("augmentation.query.solarize_prob=1").policies(ViewSpec(global_crops=4))
+    assert [policy.solarize_prob for policy in made] == [0.0, 1.0, 0.0, 0.2]
+
+
+def test_what_was_given_for_one_view_is_recorded_and_read_again() -> None:
+    config = make_config(
+        method="simclr", flags={"data": {"name": "digits"}}, sets=["augmentation.query.scale=[0.5, 1]"]
+    )
+    text = config.to_toml("made for a test")
+    assert "query = { scale = [0.5, 1.0] }  # any of these for the second view alone" in text
+    assert "anchor = {  }" in text
+    again = config_from_values(tomllib.loads(text))
+    assert again.augmentation == config.augmentation
+    assert difference(config, again) == []
+    assert as_values(config.augmentation)["query"] == {"scale": [0.5, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("augmentation.query.blur=1", "did you mean gaussian_blur_prob?"),
+        ("augmentation.query.hue=2", "augmentation.query.hue is 2.0, it must be at most 0.5"),
+        ("augmentation.query.hue=-0.5", "hue is -0.5, it must be at least 0"),
+        ("augmentation.anchor.sigma=[2, 1]", "sigma goes from 2 to 1"),
+        ("augmentation.query=1", "augmentation.query is 1, it must be a table: augmentation.query.key=value"),
+        ("augmentation.vertical_flip=1", "did you mean vflip_prob?"),
+        ("augmentation.cutout=1", "did you mean erasing_prob?"),
+        ("augmentation.posterize_bits=0", "posterize_bits is 0, it must be at least 1"),
+        ("views.hue=0", "did you mean augmentation.hue?"),
+        ("views.query.blur=1", "did you mean augmentation.query.gaussian_blur_prob?"),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_refused_with_the_right_word(text: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        given(text)
+    assert message in str(caught.value)
+
+
+def test_overrides_leave_everything_to_the_policy_unless_told() -> None:
+    assert Overrides().given() == {}
+    assert Overrides(hue=0.0, scale=(0.5, 1.0)).given() == {"hue": 0.0, "scale": (0.5, 1.0)}

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         lines = {name: entry.summary for name, entry in questions.items()}
         say(args, *(f"  {name:<{max(map(len, lines))}}  {line}" for name, line in lines.items()))
         return {"questions": lines}
-    from iecl.api import bench
+    from iecl.repository import bench
 
     results_table = bench_module("report").results_table
     options = {"data": args.data, "quick": args.quick, "rounds": args.rounds, "quiet": args.quiet}

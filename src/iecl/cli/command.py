@@ -26,7 +26,7 @@ VERBS = {
     "export": "write a backbone for other programs",
     "inspect": "follow entropy through block and encoder: where it is added and where it is lost",
     "verify": "check that a file of weights does what it did when it was written",
-    "views": "show the views of a training image, exactly as they were drawn",
+    "views": "show augmentations before a run, or the views of a training image exactly as they were drawn",
     "replay": "repeat one training step and show every layer",
     "list": "list methods, backbones, datasets and recipes",
     "describe": "show a run, a recipe or a method with its settings",

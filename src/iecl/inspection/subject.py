@@ -79,7 +79,7 @@ def load_subject(
     views = AugmentationSettings() if config is None else config.augmentation
     drawn = make_views(
         batch,
-        resolve_views(views, model.image_size).policies(),
+        resolve_views(views, model.image_size).policies(ViewSpec()),
         ViewSpec(),
         size=model.image_size,
         mean=model.mean,

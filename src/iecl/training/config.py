@@ -10,7 +10,7 @@ from iecl.data.settings import DataSettings
 from iecl.errors import UserError
 from iecl.launch import outside_launch
 from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER
-from iecl.names import suggestion
+from iecl.names import suggested_place, suggestion
 from iecl.objective.settings import ObjectiveSettings
 from iecl.recipes import read_recipe
 from iecl.registry import resolve
@@ -18,7 +18,7 @@ from iecl.runs.directory import RunDirectory
 from iecl.saib.settings import PRINTED, SAIBSettings
 from iecl.settings import Values, as_values, build, merge, parse_assignment, to_toml
 from iecl.training.settings import BackboneSettings, OptimizerSettings, TrainingSettings
-from iecl.views.policies import AugmentationSettings, resolve_views
+from iecl.views.policies import AugmentationSettings, ViewSpec, resolve_views
 
 SECTIONS: dict[str, type] = {
     "data": DataSettings,
@@ -184,9 +184,8 @@ def _sections(values: Values, where: str) -> Values:
     known = {"method", *SECTIONS}
     for section, table in values.items():
         if section not in known:
-            raise UserError(
-                f"there is no section {section!r}", where=where, do=_place_of(section) or suggestion(section, known)
-            )
+            do = _place_of(section) or suggested_place(section, table) or suggestion(section, known)
+            raise UserError(f"there is no section {section!r}", where=where, do=do)
         if not isinstance(table, Mapping):
             raise UserError(f"{section} is a section", where=where, do=f"write {section}.key=value")
     return values
@@ -242,7 +241,7 @@ def with_data(config: RunConfig, data: DataSettings) -> RunConfig:
     if saib.form == "auto":
         # Measured: a block with image-wide noise replaces color augmentation where there is none, and costs accuracy
         # where there is.
-        crops_only = all(policy.color_jitter_prob == 0 for policy in augmentation.policies())
+        crops_only = all(policy.color_jitter_prob == 0 for policy in augmentation.policies(ViewSpec()))
         saib = replace(saib, form="certified" if crops_only else "none")
     saib = saib.for_size(data.image_size)
     return replace(

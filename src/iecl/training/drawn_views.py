@@ -1,6 +1,6 @@
 """The exact views of a training image, drawn again: every draw is a function of seed, epoch and position."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig, read_config
 from iecl.training.factory import build_method
+from iecl.training.view_sheet import write_png
 from iecl.views.pipeline import draw_views, make_plain, make_views
 
 LEAST_SIDE = 128
@@ -99,22 +100,17 @@ def _position(order: Tensor, index: int | None, row: int | None, *, first: int, 
 def _drawn(
     config: RunConfig, batch: Batch, epoch: int
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[dict[str, Any], ...]]:
-    data, seed, policies = config.data, config.training.seed, config.augmentation.policies()
     wanted = build_method(config, samples=1, classes=1).views
+    data, seed, policies = config.data, config.training.seed, config.augmentation.policies(wanted)
     look_of: dict[str, Any] = {"size": data.image_size, "mean": data.mean, "std": data.std}
     views = make_views(batch, policies, wanted, seed=seed, epoch=epoch, **look_of)
     plain = make_plain(batch.images, batch.sizes, data.image_size, data.mean, data.std, 1.0)
-    draws = tuple(
-        {field.name: getattr(drawn, field.name)[0].tolist() for field in fields(drawn)}
-        for drawn in draw_views(batch, policies, wanted, seed=seed, epoch=epoch)
-    )
+    draws = tuple(drawn.row(0) for drawn in draw_views(batch, policies, wanted, seed=seed, epoch=epoch))
     return plain[0], tuple(x[0] for x in (*views.global_crops, *views.local_crops)), draws
 
 
 def save_image(seen: Seen, mean: tuple[float, ...], std: tuple[float, ...], out: Path) -> None:
     """One PNG: the plain image, then its views from left to right."""
-    if out.suffix.lower() != ".png":
-        raise UserError(f"{out} is no .png", where="--out", do="name a file that ends in .png")
     tiles = [_pixels(x, mean, std) for x in (seen.plain, *seen.views)]
     side = max(LEAST_SIDE, *(tile.shape[0] for tile in tiles))
     sheet = Image.new("RGB", (len(tiles) * (side + 4) - 4, side), "white")
@@ -123,10 +119,7 @@ def save_image(seen: Seen, mean: tuple[float, ...], std: tuple[float, ...], out:
         image = Image.fromarray(tile.numpy())
         large = image.resize((tile.shape[1] * times, tile.shape[0] * times), Image.Resampling.NEAREST)
         sheet.paste(large, (number * (side + 4), 0))
-    try:
-        sheet.save(out)
-    except OSError as problem:
-        raise UserError(f"cannot write {out}: {problem.strerror}", where="--out") from problem
+    write_png(sheet, out)
 
 
 def _pixels(x: Float[Tensor, "3 h w"], mean: tuple[float, ...], std: tuple[float, ...]) -> UInt8[Tensor, "h w 3"]:

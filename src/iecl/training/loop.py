@@ -199,7 +199,7 @@ class Loop:
         config = self.config
         look: dict[str, Any] = {"size": config.data.image_size, "mean": config.data.mean, "std": config.data.std}
         look |= {"seed": clock.seed, "epoch": clock.epoch, "layout": self.layout}
-        policies = config.augmentation.policies()
+        policies = config.augmentation.policies(self.method.views)
         views = make_views(batch.to(self.fabric.device), policies, self.method.views, **look)
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
             made = take_step(self.trainee, views, clock)

@@ -1,14 +1,16 @@
 """The parameters of a view, one row for each image: pure functions of seed, epoch, view and position."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from iecl.counter import key, uniform
-from iecl.views.policies import Policy
+from iecl.views.operators import Policy, draw_operators
 
 ATTEMPTS = 10
 """Crops tried before the center is taken, as in torchvision's RandomResizedCrop."""
@@ -34,6 +36,19 @@ class ViewParams:
     blur_sigma: Float[Tensor, " n"]
     """Standard deviation of the blur in pixels of the view, 0 for none."""
     solarize: Bool[Tensor, " n"]
+    operators: Mapping[str, Float[Tensor, "n amounts"]] = field(default_factory=dict)
+    """Of those in `OPERATORS` that may happen: whether they do, then how much."""
+
+    def take(self, rows: Tensor | list[int]) -> "ViewParams":
+        """The parameters of some of the images."""
+        plain = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "operators"}
+        return ViewParams(**plain, operators={name: drawn[rows] for name, drawn in self.operators.items()})
+
+    def row(self, number: int) -> dict[str, Any]:
+        """Those of one image as plain values; of the operators those that happen to it."""
+        plain = {f.name: getattr(self, f.name)[number].tolist() for f in fields(self) if f.name != "operators"}
+        happened = {name: drawn[number].tolist() for name, drawn in self.operators.items() if drawn[number, 0]}
+        return plain | {name: amounts for name, (_, *amounts) in happened.items()}
 
 
 def draw(
@@ -77,6 +92,7 @@ def draw(
         gray=gray,
         blur_sigma=torch.where(blur, _between(*policy.sigma, sigma), 0.0),
         solarize=solarize,
+        operators=draw_operators(policy, numbers),
     )
 
 

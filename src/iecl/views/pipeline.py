@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from iecl.views.operators import Policy
 from iecl.views.params import ViewParams, center, draw
-from iecl.views.policies import Policy, ViewSpec
+from iecl.views.policies import ViewSpec
 from iecl.views.transform import apply
 
 

@@ -1,42 +1,14 @@
 """Named augmentation policies as data: how a view may differ from its image."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, make_dataclass, replace
 from typing import Any
 
 from iecl.errors import UserError, did_you_mean
 from iecl.settings import setting
+from iecl.views.operators import Policy
 
 SMALL = 64
 """Views up to this side are small: blur would remove what little they show, and evaluation sees all of the image."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Policy:
-    """The chances and ranges one view is drawn from."""
-
-    scale: tuple[float, float] = setting(
-        (0.08, 1.0), "least and greatest share of the image's area in a crop; [1, 1]: the whole image", above=0, high=1
-    )
-    ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "least and greatest width / height of a crop", above=0)
-    hflip_prob: float = setting(0.5, "chance of a mirror image", low=0, high=1)
-    color_jitter_prob: float = setting(0.8, "chance of color jitter", low=0, high=1)
-    brightness: float = setting(0.4, "brightness is multiplied by 1 ± this at most", low=0)
-    contrast: float = setting(0.4, "contrast is multiplied by 1 ± this at most", low=0)
-    saturation: float = setting(0.4, "saturation is multiplied by 1 ± this at most", low=0)
-    hue: float = setting(0.1, "hue is turned by this share of the color circle at most", low=0, high=0.5)
-    grayscale_prob: float = setting(0.2, "chance of losing all color", low=0, high=1)
-    gaussian_blur_prob: float = setting(0.0, "chance of a Gaussian blur", low=0, high=1)
-    sigma: tuple[float, float] = setting(
-        (0.1, 2.0), "least and greatest standard deviation of the blur, in pixels of the view", above=0
-    )
-    solarize_prob: float = setting(0.0, "chance of inverting the brighter half of the tones", low=0, high=1)
-
-    def __post_init__(self) -> None:
-        for name, pair in {"scale": self.scale, "ratio": self.ratio, "sigma": self.sigma}.items():
-            if len(pair) != 2:
-                raise ValueError(f"{name} needs two numbers, the least and the greatest")
-            if pair[0] > pair[1]:
-                raise ValueError(f"{name} goes from {pair[0]:g} to {pair[1]:g}: the first must not be the greater")
 
 
 _HALF_STRENGTH = Policy()
@@ -96,60 +68,75 @@ class ViewSpec:
         return round(side * 3 / 7)
 
 
-AS_POLICY = -1.0
+AS_POLICY = -1
 """A parameter of `[augmentation]` that is left to the policy; an empty list for those that are pairs."""
 
 
-def _parameter(name: str) -> Any:
+def _parameter(declared: Field[Any]) -> tuple[str, Any, Any]:
     """A parameter of `Policy` as a setting of a run, which by default is the policy's own."""
-    rules = Policy.__dataclass_fields__[name].metadata
-    if isinstance(Policy.__dataclass_fields__[name].default, tuple):
-        return setting((), f"{rules['doc']}; []: the policy's", above=rules["above"], high=rules["high"])
-    return setting(AS_POLICY, f"{rules['doc']}; -1: the policy's", low=AS_POLICY, high=rules["high"])
+    rules, default = declared.metadata, declared.default
+    if isinstance(default, tuple):
+        limits = {name: rules[name] for name in ("low", "high", "above")}
+        return declared.name, tuple[float, ...], setting((), f"{rules['doc']}; []: the policy's", **limits)
+    kind: Any = type(default)
+    unsaid = setting(kind(AS_POLICY), f"{rules['doc']}; -1: the policy's", low=AS_POLICY, high=rules["high"])
+    return declared.name, kind, unsaid
+
+
+_Parameters: Any = make_dataclass("_Parameters", map(_parameter, fields(Policy)), frozen=True, kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AugmentationSettings:
-    """Everything that decides how views are made."""
+class Overrides(_Parameters):  # type: ignore[misc]  # its fields are those of Policy
+    """Parameters in the place of a policy's own."""
 
+    def __post_init__(self) -> None:
+        """Refuse what no policy could have."""
+        Policy(**self.given())
+
+    def given(self) -> dict[str, Any]:
+        """Those that are not left to the policy."""
+        given = {}
+        for declared in fields(Policy):
+            value, low = getattr(self, declared.name), declared.metadata["low"]
+            if value in ((), AS_POLICY):
+                continue
+            if not isinstance(value, tuple) and value < low:
+                raise ValueError(f"{declared.name} is {value:g}, it must be at least {low:g}")
+            given[declared.name] = value
+        return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named:
     policy: str = setting(
         "auto",
         f"how views differ from their image; auto: simclr, or simclr-small up to {SMALL} pixels",
         choices=("auto", *POLICIES),
         flag="--augmentation",
     )
-    scale: tuple[float, ...] = _parameter("scale")
-    ratio: tuple[float, ...] = _parameter("ratio")
-    hflip_prob: float = _parameter("hflip_prob")
-    color_jitter_prob: float = _parameter("color_jitter_prob")
-    brightness: float = _parameter("brightness")
-    contrast: float = _parameter("contrast")
-    saturation: float = _parameter("saturation")
-    hue: float = _parameter("hue")
-    grayscale_prob: float = _parameter("grayscale_prob")
-    gaussian_blur_prob: float = _parameter("gaussian_blur_prob")
-    sigma: tuple[float, ...] = _parameter("sigma")
-    solarize_prob: float = _parameter("solarize_prob")
 
-    def __post_init__(self) -> None:
-        """Refuse what no policy could have."""
-        Policy(**self._given())
 
-    def _given(self) -> dict[str, Any]:
-        own = {field.name: getattr(self, field.name) for field in fields(Policy)}
-        given = {name: value for name, value in own.items() if value not in ((), AS_POLICY)}
-        for name, value in given.items():
-            if isinstance(value, float) and value < 0:
-                raise ValueError(f"{name} is {value:g}, it must be at least 0")
-        return given
+@dataclass(frozen=True, kw_only=True)
+class AugmentationSettings(Overrides, _Named):  # fields of the last base come first
+    """Everything that decides how views are made."""
 
-    def policies(self) -> tuple[Policy, ...]:
-        """The policy of each view in turn, with the parameters that were given in the place of its own.
+    anchor: Overrides = setting(Overrides(), "any of these for the first view alone, as in augmentation.anchor.hue=0")
+    query: Overrides = setting(Overrides(), "any of these for the second view alone, as in augmentation.query.hue=0")
 
-        >>> [p.scale for p in AugmentationSettings(policy="byol", scale=(0.3, 1.0)).policies()]
-        [(0.3, 1.0), (0.3, 1.0)]
+    def policies(self, spec: ViewSpec) -> tuple[Policy, ...]:
+        """The policy of each view, with the parameters that were given in the place of its own.
+
+        >>> given = AugmentationSettings(policy="byol", hue=0.0, query=Overrides(hue=0.2))
+        >>> [p.hue for p in given.policies(ViewSpec(global_crops=3))]
+        [0.0, 0.2, 0.0]
         """
-        return tuple(replace(policy, **self._given()) for policy in POLICIES[self.policy])
+        row, common = POLICIES[self.policy], self.given()
+        alone = [self.anchor.given(), self.query.given()]
+        return tuple(
+            replace(row[number % len(row)], **common | (alone[number] if number < len(alone) else {}))
+            for number in range(spec.global_crops + spec.local_crops)
+        )
 
 
 def resolve_views(settings: AugmentationSettings, image_size: int) -> AugmentationSettings:

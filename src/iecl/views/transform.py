@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from iecl.views import color, native
+from iecl.views import color, native, operators
 from iecl.views.params import ViewParams
 from iecl.views.resampling import blur_matrix, cut_matrix, resample
 
@@ -22,7 +22,7 @@ def apply(
     std: Sequence[float],
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Float[Tensor, "n 3 size size"]:
-    """Cut, resize and mirror each image, change its colors, blur and solarize it, normalize the result.
+    """Cut, resize and mirror each image, change its colors, blur and solarize it, apply `OPERATORS`, normalize.
 
     Images may have been squeezed to a square: the box of a draw is in shares of the image, so
     that the view has the aspect of the original. On a CPU `native` does it, where numba can be imported; the result is
@@ -35,9 +35,11 @@ def apply(
     tensor([2., 2., 2.])
     """
     make = native.kernel() if images.device.type == "cpu" and images.numel() else None
-    if make is not None:
+    if make is None:
+        return apply_by_tensors(images, draws, size, mean, std).contiguous(memory_format=layout)
+    if not draws.operators:
         return native.apply_natively(make, images, draws, size, mean, std, layout)
-    return apply_by_tensors(images, draws, size, mean, std).contiguous(memory_format=layout)
+    return _finish(native.apply_natively(make, images, draws, size, (0.0,) * 3, (1.0,) * 3, layout), draws, mean, std)
 
 
 def apply_by_tensors(
@@ -50,7 +52,14 @@ def apply_by_tensors(
     _make_gray_(views, draws.gray)
     _blur_(views, draws.blur_sigma)
     _solarize_(views, draws.solarize)
+    return _finish(views, draws, mean, std)
+
+
+def _finish(
+    views: Float[Tensor, "n 3 size size"], draws: ViewParams, mean: Sequence[float], std: Sequence[float]
+) -> Float[Tensor, "n 3 size size"]:
     offset, scale = (torch.tensor(values, device=views.device)[:, None, None] for values in (mean, std))
+    operators.change_(views, draws.operators, offset)
     return views.sub_(offset).div_(scale)
 
 
