@@ -30,7 +30,16 @@ FREE = {
 Precision is no such setting: it changes numbers. Nor is the number of processes: each has batch norms of its own.
 Another accelerator rounds differently, as another processor does, which no setting tells: a record says both.
 """
-NEUTRAL: dict[str, dict[str, Any]] = {"backbone": {"zero_init_residual": False}, "saib": {"confusion": 0.03}}
+NEUTRAL: dict[str, dict[str, Any]] = {
+    "augmentation": {
+        **dict.fromkeys(("vflip_prob", "rot90_prob", "rotation_prob", "degrees", "posterize_prob", "posterize_bits"), -1),
+        **dict.fromkeys(("equalize_prob", "sharpness_prob", "sobel_prob", "gaussian_noise_prob", "noise_sigma"), -1),
+        **dict.fromkeys(("sharpness_factor", "erasing_scale", "erasing_ratio"), []),
+        **{"erasing_prob": -1, "anchor": {}, "query": {}},
+    },
+    "backbone": {"zero_init_residual": False},
+    "saib": {"confusion": 0.03},
+}
 """Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""
 PARTS = ("test", "validation")
 
