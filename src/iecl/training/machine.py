@@ -90,7 +90,22 @@ def free_memory(device: torch.device) -> int:
     """Memory that a run on this device may still take, in MB; 0: the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) // 2**20
-    return _kilobytes(Path("/proc/meminfo"), "MemAvailable") // 2**10
+    free = _kilobytes(Path("/proc/meminfo"), "MemAvailable") // 2**10
+    return min(free, _left_to_container(free))
+
+
+def held_memory() -> int:
+    """Memory that this process holds now, in MB; 0: the system does not say."""
+    return _kilobytes(Path("/proc/self/status"), "VmRSS") // 2**10
+
+
+def _left_to_container(free: int, folder: Path = Path("/sys/fs/cgroup")) -> int:
+    """What a container's limit leaves, in MB; `free` where there is none."""
+    try:
+        most, used = (int((folder / name).read_text(encoding="utf-8")) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no container, or one that may take everything: "max"
+        return free
+    return max(0, most - used) // 2**20
 
 
 def _kilobytes(file: Path, name: str) -> int:
