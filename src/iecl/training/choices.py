@@ -218,17 +218,17 @@ def estimate_lines(config: RunConfig, images: int, cost: Cost, free: int) -> lis
     busy = " while others use this machine too" if cost.busy > BUSY else ""
     left = f" ({free:,} MB are free)" if free else ""
     lines = [
-        f"estimate: about {duration(_rounded(seconds))}{busy}, {memory:,.0f} MB of memory{each}{left}, "
+        f"estimate: about {_about(seconds)}{busy}, {memory:,.0f} MB of memory{each}{left}, "
         f"{cost.disk_megabytes():,.0f} MB on disk; iecl plan tries more steps and says more"
     ]
     if seconds > 2 * LIMIT:
         epochs = next((n for n in EPOCHS if n * epoch <= LIMIT), 1)
-        shorter = f"--epochs {epochs} takes about {duration(_rounded(epochs * epoch))}"
+        shorter = f"--epochs {epochs} takes about {_about(epochs * epoch)}"
         lower = "a smaller --image-size or --backbone takes less"
         lines.append(f"this is long: {shorter if epochs < config.training.epochs else lower}")
     return lines
 
 
-def _rounded(seconds: float) -> float:
-    """Whole minutes from two minutes on: an estimate is no better than that."""
-    return 60 * round(seconds / 60) if seconds >= 120 else seconds
+def _about(seconds: float) -> str:
+    """A length of time in whole minutes from two minutes on: an estimate is no better than that."""
+    return duration(60 * round(seconds / 60) if seconds >= 120 else seconds).removesuffix(" 0 s")

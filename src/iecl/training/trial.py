@@ -1,7 +1,7 @@
 """What a run takes, from two or three steps with a few random images: bytes that are counted, seconds that are timed.
 
 Bytes are those of tensors that are alive at the same time. They are the same however busy the machine is, and grow with
-the batch on a line, so that steps of 4 and of 8 images tell what one of 256 needs. What a process holds besides,
+the batch on a line, so that steps of 8 and of 16 images tell what one of 256 needs. What a process holds besides,
 its libraries and what they compile, is measured and added.
 """
 
@@ -38,8 +38,13 @@ LOOK_IMAGES, LOOK_BATCH = 2048, 256
 """Images that the online evaluation looks at, and how many of them at a time."""
 KEPT = 3
 """Checkpoints that stay: last, previous and best; one more is there while it is written."""
-FEW = 4
-"""Images in the smaller of the two batches, unless the method needs more."""
+FEW = {64: 16, 160: 8}
+"""Images in the smaller of the two batches by side, unless the method needs more; of larger ones 4.
+
+With fewer, gradients of weights weigh more than images, and what an image needs cannot be told.
+"""
+DISTINCT = 4
+"""Random images that there are."""
 SAMPLES = 64
 """Images that there seem to be, for methods that look at all of them."""
 DECODED = 4
@@ -100,7 +105,8 @@ class Trial:
         """
         batch = config.training.batch_size // (max(1, config.training.devices) * config.training.nodes)
         look = self.look * min(images, LOOK_BATCH) if config.training.online_eval_epochs else 0
-        counted = self.weights + self.step + batch * self.image + max(look, SAVED * self.checkpoint)
+        saving = self.checkpoint - self.weights + SAVED * self.checkpoint
+        counted = self.weights + max(self.step + batch * self.image + look, saving)
         if config.training.accelerator in ("cuda", "mps"):
             return counted / 2**20
         return self.base + LOADED + counted / 2**20 + kept_megabytes(config, images)
@@ -152,7 +158,7 @@ class _RandomImages(ArraySource):
 
     def __init__(self, side: int, count: int) -> None:
         drawn = torch.Generator().manual_seed(0)
-        super().__init__("trial", torch.randint(256, (FEW, 3, side, side), generator=drawn, dtype=torch.uint8))
+        super().__init__("trial", torch.randint(256, (DISTINCT, 3, side, side), generator=drawn, dtype=torch.uint8))
         self.labels = np.arange(count) % 2
         self.classes = ("a", "b")
 
@@ -160,7 +166,7 @@ class _RandomImages(ArraySource):
         return len(self.labels)
 
     def read(self, index: Any) -> Any:
-        return super().read(index % FEW)
+        return super().read(index % DISTINCT)
 
 
 def try_steps(config: RunConfig) -> Trial:
@@ -172,7 +178,7 @@ def try_steps(config: RunConfig) -> Trial:
     method = assemble_method(config, world)
     least, small = method.min_batch, method.small_batch
     del method
-    few = max(FEW, least)
+    few = max(least, next((few for top, few in FEW.items() if config.data.image_size <= top), 4))
     with tempfile.TemporaryDirectory() as scratch:
         steps = _Steps(config, few, Path(scratch) / "few")
         low = steps.take()
@@ -233,9 +239,12 @@ class _Steps:
     def take(self) -> int:
         """One step; returns the most bytes that are alive beside the weights in any later step."""
         counted = LiveBytes(self._tensors())
+        before = list[int]()
+        hook = self.loop.optimizer.optimizer.register_step_pre_hook(lambda *_: before.append(counted.most))
         with counted:
             self.loop.optimize(self.batches)
-        return counted.most + self._moments()  # it ended by making them
+        hook.remove()
+        return before[0] + self._moments()  # it ended by making them
 
     def seconds(self) -> tuple[float, float]:
         """Of one more step for each image, and how busy the machine is; the first step compiles and asks for memory."""
