@@ -16,10 +16,11 @@ from iecl.data.defaults import count_images, folder_of, resolve_data
 from iecl.data.listing import one_walk
 from iecl.errors import UserError
 from iecl.launch import outside_launch, rank_at_start
+from iecl.names import FLAGS
 from iecl.runs.claim import Claim, claim
 from iecl.runs.directory import RunDirectory
 from iecl.settings import merge, parse_assignment
-from iecl.training.choices import BY_TIME, Said, with_batch
+from iecl.training.choices import BY_TIME, Said, check_batch, with_batch
 from iecl.training.config import RunConfig, layers, make_config, with_data, with_launch, without_effect
 from iecl.training.resume import settings_to_resume
 
@@ -125,21 +126,42 @@ def _config_afresh(asked: Asked, quiet: bool) -> tuple[RunConfig, Path]:
     return whole, place
 
 
-def with_choices(config: RunConfig, said: Said, *, quiet: bool) -> RunConfig:
+@one_walk()
+def planned(asked: Asked) -> tuple[RunConfig, dict[str, Any]]:
+    """The configuration that `start_afresh` would train, and flags for what it would choose by a look at the clock."""
+    said: dict[str, Any] = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
+    kept = Said.of(*layers(**said))
+    config = with_choices(make_config(**said), kept, quiet=True, is_plan=True)
+    values = config.plain_values()
+    places = {name: name.partition(".") for name in sorted(BY_TIME - kept.fixed)}
+    flags = {
+        FLAGS.get(name, f"--{key.replace('_', '-')}"): values[section][key]
+        for name, (section, _, key) in places.items()
+    }
+    return config, flags
+
+
+def with_choices(config: RunConfig, said: Said, *, quiet: bool, is_plan: bool = False) -> RunConfig:
     """A configuration as it was given, with everything chosen that nobody said, and a few lines on that.
 
     Several processes that somebody else started each choose for themselves, so that they choose by the images alone.
+    A plan may be of a run that cannot work, and says so itself.
+
+    Raises:
+        UserError: there are too few images, or by far too little memory.
     """
     whole = with_data(config, resolve_data(config.data))
     images = count_images(whole.data)
     whole = with_batch(whole, said, images)
+    if not is_plan:
+        check_batch(whole, images)
     if outside_launch() is not None or (quiet and said.fixed >= BY_TIME):
         return whole
     _announce_torch()
     from iecl.training.fitting import fit
 
     with ProgressLine(quiet) as line:
-        whole, lines = fit(config, whole, said, images, line)
+        whole, lines = fit(config, whole, said, images, line, is_checked=not is_plan)
     for words in lines:
         log.info("%s", words)
     return whole

@@ -127,8 +127,8 @@ def test_a_chosen_batch_is_halved_until_it_fits_and_a_typed_one_is_refused_only_
 def test_each_choice_is_a_line_with_its_flag_and_what_was_typed_has_none() -> None:
     config, said = given("shapes", "training.epochs=3")
     whole = with_data(config, resolve_data(config.data))
-    lines = choice_lines(whole, said, 200, "2 cores, no GPU", 12.0)
-    assert lines[0] == "chosen for 200 images, 2 cores, no GPU:"
+    lines = choice_lines(whole, said, 200, "2 cores and no GPU", 12.0)
+    assert lines[0] == "chosen for 200 images, 2 cores and no GPU; each line ends with the flag that changes it:"
     for flag in ("--image-size", "--backbone", "--batch-size", "--precision", "--workers", "optimizer.warmup_epochs"):
         assert len([line for line in lines if flag in line]) == 1
     assert not any("--epochs" in line for line in lines)

@@ -46,10 +46,11 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> bytes:
     raw = buffer.getvalue()
     free = shutil.disk_usage(path.parent).free
     if free < len(raw) + 2**20:
+        kept = "the last checkpoint is untouched" if (path.parent / "last.ckpt").exists() else "nothing was saved yet"
         raise UserError(
             f"the disk has {free / 2**20:.0f} MB left, a checkpoint needs {len(raw) / 2**20:.0f} MB",
             where=str(path.parent),
-            do="make room and continue with --resume: the last checkpoint is untouched",
+            do=f"make room and continue with --resume: {kept}",
         )
     write_atomically(path, raw)
     return raw

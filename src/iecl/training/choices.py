@@ -86,19 +86,14 @@ def with_batch(config: RunConfig, said: Said, images: int, least: int = 2) -> Ru
     """The configuration with a batch that these images fill.
 
     A chosen one is a power of two and at most half of the images, so that it is filled even if half of them cannot be
-    read; where more than that is unreadable the run ends anyway.
+    read; where more than that is unreadable the run ends anyway. One that was typed stays.
 
     Raises:
-        UserError: the batch that was typed is more than all images.
+        UserError: the method needs more images than there are.
     """
     training = config.training
     asked, group = training.batch_size, training.grad_accumulation
     if "training.batch_size" in said.typed:
-        if asked * group > images:
-            most = f"give {max(2, images // group)} or less, or leave it out"
-            raise UserError(
-                f"{images:,} images do not fill a batch of {asked * group:,}", where="--batch-size", do=most
-            )
         return config
     world = max(1, training.devices) * training.nodes
     half = max(2, images // (2 * group))
@@ -113,6 +108,22 @@ def with_batch(config: RunConfig, said: Said, images: int, least: int = 2) -> Ru
             do="give more images, or choose another --method",
         )
     return replace(config, training=replace(training, batch_size=max(2, batch)))
+
+
+def check_batch(config: RunConfig, images: int) -> None:
+    """Raise a `UserError` if the images do not fill one optimizer step."""
+    asked, group = config.training.batch_size, config.training.grad_accumulation
+    if asked * group > images:
+        do = f"give {max(2, images // group)} or less, or leave it out"
+        raise UserError(f"{images:,} images do not fill a batch of {asked * group:,}", where="--batch-size", do=do)
+
+
+def check_memory(config: RunConfig, images: int, cost: Cost, free: int) -> None:
+    """Raise a `UserError` if a run needs far more memory than there is."""
+    need = max(1, config.training.devices) * cost.megabytes(config, images)
+    if free and need > SURE * free:
+        do = "give a smaller --batch-size or --image-size, or --set training.gradient_checkpointing=true"
+        raise UserError(f"it would take about {need:,.0f} MB of memory, {free:,} MB are free", do=do)
 
 
 def rungs(config: RunConfig, said: Said) -> Iterator[RunConfig]:
@@ -164,11 +175,7 @@ def within_limit(
 
 
 def within_memory(config: RunConfig, said: Said, images: int, cost: Cost, free: int, least: int) -> RunConfig:
-    """The configuration with a batch that fits into the free memory, where the batch is to be chosen.
-
-    Raises:
-        UserError: the batch that was typed does not fit, by far.
-    """
+    """The configuration with a batch that fits into the free memory, where the batch is to be chosen."""
     need = cost.megabytes(config, images)
     world = max(1, config.training.devices)
     while free and world * need > ROOM * free and "training.batch_size" not in said.typed:
@@ -177,9 +184,6 @@ def within_memory(config: RunConfig, said: Said, images: int, cost: Cost, free: 
             break
         config = replace(config, training=replace(config.training, batch_size=half))
         need = cost.megabytes(config, images)
-    if free and world * need > SURE * free:
-        do = "give a smaller --batch-size or --image-size, or --set training.gradient_checkpointing=true"
-        raise UserError(f"it would take about {world * need:,.0f} MB of memory, {free:,} MB are free", where="", do=do)
     return config
 
 
@@ -194,7 +198,11 @@ def choice_lines(config: RunConfig, said: Said, images: int, machine: str, in_me
         "backbone.name": ("backbone", config.backbone.name, "--backbone"),
         "training.batch_size": ("batch size", f"{training.batch_size}", "--batch-size"),
         "training.epochs": ("epochs", f"{training.epochs}", "--epochs"),
-        "optimizer.warmup_epochs": ("warm-up", f"{warmup:.2g} epochs", "--set optimizer.warmup_epochs=N"),
+        "optimizer.warmup_epochs": (
+            "warm-up",
+            f"{warmup:.2g} epoch{'' if warmup == 1 else 's'}",
+            "--set optimizer.warmup_epochs=N",
+        ),
         "training.precision": ("precision", training.precision, "--precision"),
         "data.num_workers": ("workers", f"{data.num_workers}", "--workers"),
         "data.cache_megabytes": ("kept in memory", kept, "--set data.cache_megabytes=N"),
@@ -204,8 +212,8 @@ def choice_lines(config: RunConfig, said: Said, images: int, machine: str, in_me
         return []
     width = max(len(value) for _, value, _ in shown)
     return [
-        f"chosen for {counted(images, 'image')}, {machine}:",
-        *(f"  {what:<14}  {value:<{width}}  change it with {flag}" for what, value, flag in shown),
+        f"chosen for {counted(images, 'image')}, {machine}; each line ends with the flag that changes it:",
+        *(f"  {what:<14}  {value:<{width}}  {flag}" for what, value, flag in shown),
     ]
 
 

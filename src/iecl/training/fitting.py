@@ -7,14 +7,23 @@ import torch
 from iecl.console import ProgressLine, counted
 from iecl.errors import TrainingError
 from iecl.launch import usable_cores
-from iecl.training.choices import BY_TIME, Said, choice_lines, estimate_lines, with_batch, within_limit, within_memory
+from iecl.training.choices import (
+    BY_TIME,
+    Said,
+    check_memory,
+    choice_lines,
+    estimate_lines,
+    with_batch,
+    within_limit,
+    within_memory,
+)
 from iecl.training.config import RunConfig
 from iecl.training.machine import free_memory, on_this_machine
 from iecl.training.trial import Trial, kept_megabytes, try_steps
 
 
 def fit(
-    given: RunConfig, config: RunConfig, said: Said, images: int, line: ProgressLine
+    given: RunConfig, config: RunConfig, said: Said, images: int, line: ProgressLine, *, is_checked: bool
 ) -> tuple[RunConfig, list[str]]:
     """The configuration with every choice made, and what to say of it; `given` is the same with none made.
 
@@ -22,7 +31,7 @@ def fit(
     they stay what they are. What cannot be tried is not foretold: the run itself will say what is wrong.
 
     Raises:
-        UserError: it would need far more memory than is free.
+        UserError: it `is_checked`, and needs far more memory than is free.
     """
     training = on_this_machine(config.training)
     config, given = replace(config, training=training), replace(given, training=training)
@@ -38,8 +47,10 @@ def fit(
     if cost is not None:
         config = with_batch(config, said, images, cost.least_batch)
         config = within_memory(config, said, images, cost, free, cost.least_batch)
+        if is_checked:
+            check_memory(config, images, cost, free)
     names = {"cpu": "no GPU", "cuda": "a GPU", "mps": "Apple's GPU"}
-    machine = f"{counted(usable_cores(), 'core')}, {names[device.type]}"
+    machine = f"{counted(usable_cores(), 'core')} and {names[device.type]}"
     lines = choice_lines(config, said, images, machine, kept_megabytes(config, images))
     return config, lines + ([] if cost is None else estimate_lines(config, images, cost, free))
 

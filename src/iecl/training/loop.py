@@ -98,6 +98,7 @@ class Loop:
         self.trainee, self.optimizer = fabric.setup(trainee, optimizer)
         self.recorder = Recorder(fabric, self.run, config, line, self.method)
         self.sample = FixedSample(self.source, config, fabric.device)
+        self.is_one_image = self.sample.is_one_image()
         self.step, self.best = 0, float("-inf")
         self.first = 0
         """The step that this process began with: more than 0 in a run that goes on."""
@@ -123,6 +124,8 @@ class Loop:
         """From the newest checkpoint, or the start, to the last step, or until somebody asks to stop."""
         self.restore()
         log.info("%s", self.describe())
+        if self.is_one_image:
+            log.warning("all images are the same: there is nothing to learn from them")
         self.recorder.line.begin()
         if self.step == 0 and self.sample.is_possible and self.config.training.online_eval_epochs:
             self._record_look(self.sample.look_at_untrained(self.method.encoder()), epoch=0)

@@ -15,11 +15,14 @@ from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
+from iecl.console import counted
 from iecl.errors import UserError, lacking
-from iecl.launch import Launch
+from iecl.launch import Launch, usable_cores
 from iecl.training.settings import TrainingSettings
 
 log = logging.getLogger("iecl.training")
+PER_CORE = 4
+"""Processes for each core above which a number was hardly meant."""
 
 
 @contextmanager
@@ -62,6 +65,10 @@ def on_this_machine(settings: TrainingSettings) -> TrainingSettings:
     """The settings with accelerator, precision and the number of processes chosen."""
     accelerator = choose_accelerator(settings.accelerator)
     count = torch.cuda.device_count() if accelerator == "cuda" else 1
+    cores = usable_cores()
+    if accelerator == "cpu" and settings.devices > PER_CORE * cores:
+        words = f"{settings.devices} processes would wait for {counted(cores, 'core')}"
+        raise UserError(words, where="--devices", do=f"give {cores} or less")
     if accelerator != "cpu" and settings.devices > count:
         raise UserError(f"this machine has {count} {accelerator} devices", where="--devices", do=f"give {count} or 0")
     return replace(

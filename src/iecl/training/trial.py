@@ -32,8 +32,8 @@ from iecl.training.machine import held_memory, make_fabric
 
 LOADED = 180
 """MB that the first steps load and compile: loops of views, kernels of convolutions."""
-SAVED = 3
-"""Copies of a checkpoint that saving holds: what is written, the same as bytes, and what is read back."""
+SAVED = 2
+"""Copies of a checkpoint that saving holds at a time."""
 LOOK_IMAGES, LOOK_BATCH = 2048, 256
 """Images that the online evaluation looks at, and how many of them at a time."""
 KEPT = 3
@@ -98,18 +98,21 @@ class Trial:
         return decoding + 2 * min(images, LOOK_IMAGES) * self.look_seconds
 
     def megabytes(self, config: RunConfig, images: int) -> float:
-        """The most memory that one process will hold.
+        """The most memory that one process will hold."""
+        world = max(1, config.training.devices) * config.training.nodes
+        return self.fixed_megabytes(config, images) + config.training.batch_size // world * self.image / 2**20
 
-        Blocks of the online evaluation do not fit into the gaps that a step leaves, since freed memory is kept: the two
-        add up.
+    def fixed_megabytes(self, config: RunConfig, images: int) -> float:
+        """The same without the images of a batch.
+
+        Freed memory is kept, and blocks of the online evaluation or of a checkpoint do not fit into the gaps that a
+        step leaves: the larger of these two comes on top of the step.
         """
-        batch = config.training.batch_size // (max(1, config.training.devices) * config.training.nodes)
         look = self.look * min(images, LOOK_BATCH) if config.training.online_eval_epochs else 0
-        saving = self.checkpoint - self.weights + SAVED * self.checkpoint
-        counted = self.weights + max(self.step + batch * self.image + look, saving)
+        counted = (self.weights + self.step + max(look, SAVED * self.checkpoint)) / 2**20
         if config.training.accelerator in ("cuda", "mps"):
-            return counted / 2**20
-        return self.base + LOADED + counted / 2**20 + kept_megabytes(config, images)
+            return counted
+        return self.base + LOADED + counted + kept_megabytes(config, images)
 
     def disk_megabytes(self) -> float:
         """Checkpoints that stay, the one that is written, and the backbone; logs are small beside them."""
@@ -267,10 +270,10 @@ class _Steps:
         return {"look_seconds": seconds / LOOKED_AT, "look": counted.most // LOOKED_AT}
 
     def save(self) -> float:
-        """Seconds to write a checkpoint."""
-        began = time.perf_counter()
+        """Seconds to write a checkpoint, of which the disk takes the least."""
+        used = time.process_time()
         self.loop.save()
-        return time.perf_counter() - began
+        return time.process_time() - used
 
     def sizes(self) -> dict[str, int]:
         """Bytes of weights and buffers, of a checkpoint, and of the backbone."""
