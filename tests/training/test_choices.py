@@ -11,6 +11,8 @@ from iecl.errors import UserError
 from iecl.training.choices import (
     LIMIT,
     Said,
+    check_batch,
+    check_memory,
     choice_lines,
     estimate_lines,
     rungs,
@@ -64,8 +66,9 @@ def test_a_recipe_keeps_its_batch_unless_the_images_do_not_fill_it() -> None:
 
 def test_a_batch_that_was_typed_is_kept_or_refused() -> None:
     assert with_batch(*given("shapes", "training.batch_size=30"), 40).training.batch_size == 30
+    typed, _ = given("shapes", "training.batch_size=64")
     with pytest.raises(UserError, match=r"40 images do not fill a batch of 64 \(--batch-size\); give 40 or less"):
-        with_batch(*given("shapes", "training.batch_size=64"), 40)
+        check_batch(typed, 40)
 
 
 def test_a_batch_is_shared_by_all_processes_and_never_below_what_the_method_needs() -> None:
@@ -119,9 +122,10 @@ def test_a_chosen_batch_is_halved_until_it_fits_and_a_typed_one_is_refused_only_
     assert within_memory(config, said, 10**6, Made(), 5000, 2).training.batch_size == 256
     assert within_memory(config, said, 10**6, Made(), 2500, 2).training.batch_size == 128
     typed = given("shapes", "training.batch_size=256")
-    assert within_memory(*typed, 10**6, Made(), 2500, 2).training.batch_size == 256  # forecasts are a fifth off
+    assert within_memory(*typed, 10**6, Made(), 2500, 2).training.batch_size == 256
+    check_memory(typed[0], 10**6, Made(), 2500)  # forecasts are a fifth off
     with pytest.raises(UserError, match=r"it would take about 3,060 MB of memory, 2,000 MB are free"):
-        within_memory(*typed, 10**6, Made(), 2000, 2)
+        check_memory(typed[0], 10**6, Made(), 2000)
 
 
 def test_each_choice_is_a_line_with_its_flag_and_what_was_typed_has_none() -> None:

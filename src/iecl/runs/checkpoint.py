@@ -56,6 +56,21 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> bytes:
     return raw
 
 
+def check_disk(folder: Path, size: int) -> None:
+    """Raise a `UserError` if a disk has no room for the checkpoints of a run, each of `size` bytes, that will be there.
+
+    Last, previous and best stay, and one more is there while it is written. Those of a run that goes on are there.
+    """
+    there = sum(file.stat().st_size for file in folder.iterdir())
+    need, free = max(size, 4 * size - there), shutil.disk_usage(folder).free
+    if free < need + 2**20:
+        raise UserError(
+            f"the disk has {free / 2**20:,.0f} MB left, the checkpoints of this run need {need / 2**20:,.0f} MB",
+            where=str(folder),
+            do="make room and continue with --resume, or choose a smaller --backbone",
+        )
+
+
 def check_archive(path: Path) -> None:
     """Compare what torch.save wrote with the checksums it wrote beside: torch itself loads flipped bits in silence.
 

@@ -99,7 +99,8 @@ def words(made: Mapping[str, Any]) -> list[str]:
     return [
         *plain_table(heads, rows).split("\n"),
         f"{made['method']} with {made['backbone']} on {made['images']:,} images, {made['device']}, "
-        f"batches of {made['batch']:,}: {made['epochs']} epochs of {duration(made['epoch_seconds'])}, {duration(made['seconds'])} in total",
+        f"batches of {made['batch']:,}: {made['epochs']} epochs of {duration(made['epoch_seconds'])}, "
+        f"{duration(made['seconds'])} in total",
         f"memory: {made['memory_megabytes']:,} MB{shared}; disk: {made['disk_megabytes']:,.0f} MB",
         f"suggested batch size: {suggested['batch_size']} ({suggested['why'][0]})",
         f"suggested workers: {suggested['num_workers']} ({suggested['why'][1]})",
