@@ -20,7 +20,7 @@ from iecl.names import FLAGS
 from iecl.runs.claim import Claim, claim
 from iecl.runs.directory import RunDirectory
 from iecl.settings import merge, parse_assignment
-from iecl.training.choices import BY_TIME, Said, check_batch, with_batch
+from iecl.training.choices import BY_TIME, Said, check_batch, depends_on_time, with_batch
 from iecl.training.config import RunConfig, layers, make_config, with_data, with_launch, without_effect
 from iecl.training.resume import settings_to_resume
 
@@ -155,7 +155,7 @@ def with_choices(config: RunConfig, said: Said, *, quiet: bool, is_plan: bool = 
     whole = with_batch(whole, said, images)
     if not is_plan:
         check_batch(whole, images)
-    if outside_launch() is not None or (quiet and said.fixed >= BY_TIME):
+    if outside_launch() is not None or (quiet and not depends_on_time(config, said)):
         return whole
     _announce_torch()
     from iecl.training.fitting import fit

@@ -11,7 +11,7 @@ from PIL import Image
 TYPOS = {
     "no method is called 'simcrl'": ["pretrain", "--data", "shapes", "--method", "simcrl"],
     "no backbone is called 'resnet81'": ["pretrain", "--data", "shapes", "--backbone", "resnet81"],
-    "no policy is called 'simcrl'": ["pretrain", "--data", "shapes", "--augmentation", "simcrl"],
+    "augmentation.policy is 'simcrl'": ["pretrain", "--data", "shapes", "--augmentation", "simcrl"],
     "[method] has no setting 'temprature'": ["pretrain", "--data", "shapes", "--set", "method.temprature=1"],
     "[optimizer] has no setting 'rate'": ["pretrain", "--data", "shapes", "--set", "optimizer.rate=1"],
     "no host is called 'simcrl'": ["pretrain", "--data", "shapes", "--set", "method.host=simcrl"],

@@ -144,6 +144,11 @@ def rungs(config: RunConfig, said: Said) -> Iterator[RunConfig]:
             yield with_data(replace(config, backbone=backbone), data)
 
 
+def depends_on_time(config: RunConfig, said: Said) -> bool:
+    """Whether there is more than one possible network, size and length for a configuration as it was given."""
+    return "training.epochs" not in said.fixed or len(list(rungs(config, said))) > 1
+
+
 def within_limit(
     config: RunConfig, said: Said, images: int, measure: Callable[[RunConfig], T | None]
 ) -> tuple[RunConfig, T | None]:

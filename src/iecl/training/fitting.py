@@ -8,10 +8,10 @@ from iecl.console import ProgressLine, counted
 from iecl.errors import TrainingError
 from iecl.launch import usable_cores
 from iecl.training.choices import (
-    BY_TIME,
     Said,
     check_memory,
     choice_lines,
+    depends_on_time,
     estimate_lines,
     with_batch,
     within_limit,
@@ -38,7 +38,7 @@ def fit(
     device = torch.device(config.training.accelerator)
     free = free_memory(device)
     line.show("trying a few steps")
-    if device.type == "cpu" and not said.fixed >= BY_TIME:
+    if device.type == "cpu" and depends_on_time(given, said):
         config, cost = within_limit(given, said, images, _try)
     else:
         cost = _try(config)
@@ -58,5 +58,5 @@ def fit(
 def _try(config: RunConfig) -> Trial | None:
     try:
         return try_steps(config)
-    except (TrainingError, RuntimeError, MemoryError):
+    except (TrainingError, RuntimeError, MemoryError, OSError):
         return None

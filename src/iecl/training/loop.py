@@ -98,7 +98,7 @@ class Loop:
         self.trainee, self.optimizer = fabric.setup(trainee, optimizer)
         self.recorder = Recorder(fabric, self.run, config, line, self.method)
         self.sample = FixedSample(self.source, config, fabric.device)
-        self.is_one_image = self.sample.is_one_image()
+        self.is_one_image = False
         self.step, self.best = 0, float("-inf")
         self.first = 0
         """The step that this process began with: more than 0 in a run that goes on."""
@@ -126,6 +126,7 @@ class Loop:
         if self.fabric.is_global_zero:
             check_disk(self.run.checkpoints, self._checkpoint_bytes())
         log.info("%s", self.describe())
+        self.is_one_image = self.sample.is_one_image()
         if self.is_one_image:
             log.warning("all images are the same: there is nothing to learn from them")
         self.recorder.line.begin()
