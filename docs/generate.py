@@ -62,10 +62,16 @@ def code(text: str, language: str = "text") -> str:
 # --- settings ---
 
 
-def settings_table(cls: type) -> str:
-    """One row for each setting of a dataclass."""
+def settings_table(cls: type, recipe: Mapping[str, Any] | None = None) -> str:
+    """One row for each setting of a dataclass; of a method also what its default recipe says, which a run gets."""
     rows = [[f"`{f.name}`", default_of(f), f.metadata["doc"], range_of(f.metadata)] for f in fields(cls)]
-    return table(["setting", "default", "meaning", "values"], rows)
+    heads = ["setting", "default", "meaning", "values"]
+    if recipe is not None:
+        for row, f in zip(rows, fields(cls), strict=True):
+            given = f"`{json.dumps(recipe[f.name], ensure_ascii=False)}`" if f.name in recipe else row[1]
+            row.insert(1, given)
+        heads[1:2] = ["in the default recipe", "in a recipe that leaves it out"]
+    return table(heads, rows)
 
 
 def default_of(field: Field[Any]) -> str:
@@ -96,7 +102,8 @@ def settings_page() -> str:
             parts.append(f"## `[method]` of {name}\n\n{host}; {where}.")
         else:
             cls = entry.load().Settings
-            parts.append(f"## `[method]` of {name}\n\n{inspect.getdoc(cls)}\n\n{settings_table(cls)}")
+            own = settings_table(cls, read_recipe("default", name)["method"])
+            parts.append(f"## `[method]` of {name}\n\n{inspect.getdoc(cls)}\n\n{own}")
     parts += [f"## `[{name}]`\n\n{inspect.getdoc(cls)}\n\n{settings_table(cls)}" for name, cls in SECTIONS.items()]
     for name, entry in EVALUATIONS.items():
         cls = entry.load().Settings

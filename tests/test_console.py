@@ -2,8 +2,10 @@
 
 import json
 import logging
+import sys
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from benchmarks.faults.readers import FORBIDDEN, HOSTILE
@@ -88,3 +90,30 @@ def test_a_card_has_no_line_that_a_name_made_up() -> None:
     text = markdown(card)
     assert FORBIDDEN.search(text) is None
     assert not any(line.startswith("error") for line in text.split("\n"))
+
+
+def test_in_a_notebook_one_display_shows_a_bar_and_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, str]] = []
+    handle = SimpleNamespace(update=lambda content, raw: shown.append(content))
+    module = SimpleNamespace(display=lambda content, raw, display_id: (shown.append(content), handle)[1])
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr("iecl.console.NOTEBOOK_SECONDS", 0.0)
+    with ProgressLine() as line:
+        line.show("epoch 1/4  <loss>  9 s left", 0.25)
+        line.count("reading images")(3, 4)
+    assert [content["text/plain"] for content in shown] == ["epoch 1/4  <loss>  9 s left", "reading images  3/4"]
+    assert 'value="0.2500"' in shown[0]["text/html"]
+    assert "&lt;loss&gt;" in shown[0]["text/html"]
+
+
+def test_a_plain_interactive_shell_is_no_notebook(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.cache_clear()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    with ProgressLine() as line:
+        line.show("epoch 1/4", 0.25)
+    terminal.cache_clear()
+    assert capsys.readouterr().err == "epoch 1/4\n"

@@ -184,17 +184,16 @@ def plan(
         quiet: show no progress.
         **common: as for `pretrain`.
     """
-    from iecl.data.defaults import resolve_data
+    from iecl import pretraining
     from iecl.runs.claim import claim
     from iecl.runs.directory import write_json
-    from iecl.training.config import make_config, with_data
     from iecl.training.forecast import predict
 
     given = _given({"data": str(data), **common}, settings, "iecl.plan")
-    resolved = make_config(method=method, recipe=recipe, flags=given, sets=sets)
+    asked = pretraining.Asked(out, method, recipe, given, tuple(sets), overwrite=False)
     with claim(out) if out else nullcontext() as claimed:  # what it refuses, it refuses before any work is done
-        resolved = with_data(resolved, resolve_data(resolved.data))
-        made = predict(resolved, seconds, quiet=quiet)
+        resolved, flags = pretraining.planned(asked)
+        made = predict(resolved, seconds, quiet=quiet) | {"flags": flags}
         if claimed is None:
             return made
         write_json(claimed.run.forecast, made)

@@ -1,11 +1,13 @@
 """Everything that is printed: results, log lines and one line of progress. Nothing else writes to the terminal.
 
-Results go to standard output, all else to standard error. On a terminal the progress line is rewritten in place;
-elsewhere a plain line appears at most every 30 seconds. `NO_COLOR` is honored.
+Results go to standard output, all else to standard error. On a terminal the progress line is rewritten in place, in a
+notebook it is a bar with the line beside it; elsewhere a plain line appears at most every 30 seconds. `NO_COLOR` is
+honored.
 
 Names and files come from anywhere and may hold what a terminal obeys. All text passes `one_line` here, on its way out.
 """
 
+import html
 import json
 import logging
 import re
@@ -14,13 +16,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
 
-PLAIN_SECONDS = 30.0
+PLAIN_SECONDS, NOTEBOOK_SECONDS = 30.0, 0.5
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tab and newline, line separators, what turns the direction of text, and lone surrogates."""
 
@@ -113,12 +116,19 @@ def log_to_terminal(quiet: bool = False) -> Iterator[None]:
         logger.setLevel(before)
 
 
+def _notebook() -> Any:
+    """The module that shows things in the notebook whose kernel this process is; None: it is no kernel."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return import_module("IPython.display") if hasattr(shell, "kernel") else None
+
+
 class ProgressLine:
     """One line that says how far a long task is. Use it as a context; call `show` as often as you like."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet, self._shown_at = quiet, 0.0
         self._live: Live | None = None
+        self._bar: Any = None
 
     def __enter__(self) -> "ProgressLine":
         return self
@@ -127,11 +137,16 @@ class ProgressLine:
         """A new part of the task begins: its first line is shown at once, whenever the last one was."""
         self._shown_at = 0.0
 
-    def show(self, text: str) -> None:
-        """Replace the line by `text`."""
+    def show(self, text: str, share: float | None = None) -> None:
+        """Replace the line by `text`; `share` is how much of the task is done, for a bar."""
         if self.quiet:
             return
-        now = time.monotonic()
+        now, notebook = time.monotonic(), _notebook()
+        if notebook is not None:
+            if now - self._shown_at >= NOTEBOOK_SECONDS or share == 1.0:
+                self._shown_at = now
+                self._draw(notebook, one_line(text), share)
+            return
         if not terminal().is_terminal:
             if now - self._shown_at >= PLAIN_SECONDS:
                 self._shown_at = now
@@ -147,6 +162,15 @@ class ProgressLine:
 
             self._shown_at = now
             self._live.update(Text(_in_letters_of(terminal(), one_line(text)), no_wrap=True, overflow="ellipsis"))
+
+    def _draw(self, notebook: Any, text: str, share: float | None) -> None:
+        """The line in a notebook: in one place, which each call writes anew."""
+        bar = "" if share is None else f'<progress value="{share:.4f}" max="1" style="width: 16em"></progress> '
+        content = {"text/plain": text, "text/html": f"{bar}<code>{html.escape(text)}</code>"}
+        if self._bar is None:
+            self._bar = notebook.display(content, raw=True, display_id=True)
+        else:
+            self._bar.update(content, raw=True)
 
     def count(self, what: str) -> "Counter":
         """A callable (done, total) that shows how many of `what` are done."""
@@ -166,7 +190,7 @@ class Counter:
 
     def __call__(self, done: int, total: int) -> None:
         """Show the count."""
-        self.line.show(f"{self.what}  {done:,}/{total:,}")
+        self.line.show(f"{self.what}  {done:,}/{total:,}", done / max(1, total))
 
 
 def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,14 +11,17 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from iecl.data.defaults import folder_of, resolve_data
+from iecl.console import ProgressLine
+from iecl.data.defaults import count_images, folder_of, resolve_data
 from iecl.data.listing import one_walk
 from iecl.errors import UserError
-from iecl.launch import rank_at_start
+from iecl.launch import outside_launch, rank_at_start
+from iecl.names import FLAGS
 from iecl.runs.claim import Claim, claim
 from iecl.runs.directory import RunDirectory
 from iecl.settings import merge, parse_assignment
-from iecl.training.config import RunConfig, make_config, with_data, with_launch, without_effect
+from iecl.training.choices import BY_TIME, Said, check_batch, depends_on_time, with_batch
+from iecl.training.config import RunConfig, layers, make_config, with_data, with_launch, without_effect
 from iecl.training.resume import settings_to_resume
 
 log = logging.getLogger("iecl.pretraining")
@@ -41,7 +44,7 @@ class Asked:
 @one_walk()
 def start_afresh(asked: Asked, quiet: bool) -> Path:
     """A new run; returns its directory."""
-    config, place = _config_afresh(asked)
+    config, place = _config_afresh(asked, quiet)
     return _start(config, place, quiet, lambda claimed: {"kind": "start"}, overwrite=asked.overwrite)
 
 
@@ -66,7 +69,7 @@ def start_from(source: str, foreign: Mapping[str, Any], asked: Asked, quiet: boo
         raise UserError(
             f"{source} holds a {model.name}, its weights do not fit {given['backbone']['name']}", where="--backbone"
         )
-    config, place = _config_afresh(replace(asked, given=given))
+    config, place = _config_afresh(replace(asked, given=given), quiet)
     log.info("starting from %s: %s", source, model.proof)
     return _start(
         config, place, quiet, lambda claimed: keep_start(claimed.run, model, source), overwrite=asked.overwrite
@@ -107,8 +110,9 @@ def extend(parent: RunDirectory, epochs: int, out: str | Path, *, overwrite: boo
     return _start(with_launch(config), place, quiet, prepare, overwrite=overwrite)
 
 
-def _config_afresh(asked: Asked) -> tuple[RunConfig, Path]:
-    config = make_config(method=asked.method, recipe=asked.recipe, flags=asked.given, sets=asked.sets)
+def _config_afresh(asked: Asked, quiet: bool) -> tuple[RunConfig, Path]:
+    said: dict[str, Any] = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
+    config = make_config(**said)
     place = Path(asked.out or Path("runs") / f"{config.title}-{Path(config.data.name).name}")
     if rank_at_start() == 0 and not asked.overwrite:
         RunDirectory(place).refuse_another()  # before any work is done
@@ -116,10 +120,51 @@ def _config_afresh(asked: Asked) -> tuple[RunConfig, Path]:
     if folder is not None and place.resolve() == folder.resolve():  # a run would be listed with the images
         raise UserError(f"{place} holds the images", where="--out", do="name another folder for the run")
     log.info("scanning %s", config.data.name)
-    config = with_launch(with_data(config, resolve_data(config.data)))
-    for line in without_effect(config, reduce(merge, map(parse_assignment, asked.sets), asked.given)):
+    whole = with_choices(with_launch(config), Said.of(*layers(**said)), quiet=quiet)
+    for line in without_effect(whole, reduce(merge, map(parse_assignment, asked.sets), asked.given)):
         log.warning("has no effect: %s", line)
-    return config, place
+    return whole, place
+
+
+@one_walk()
+def planned(asked: Asked) -> tuple[RunConfig, dict[str, Any]]:
+    """The configuration that `start_afresh` would train, and flags for what it would choose by a look at the clock."""
+    said: dict[str, Any] = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
+    kept = Said.of(*layers(**said))
+    config = with_choices(make_config(**said), kept, quiet=True, is_plan=True)
+    values = config.plain_values()
+    places = {name: name.partition(".") for name in sorted(BY_TIME - kept.fixed)}
+    flags = {
+        FLAGS.get(name, f"--{key.replace('_', '-')}"): values[section][key]
+        for name, (section, _, key) in places.items()
+    }
+    return config, flags
+
+
+def with_choices(config: RunConfig, said: Said, *, quiet: bool, is_plan: bool = False) -> RunConfig:
+    """A configuration as it was given, with everything chosen that nobody said, and a few lines on that.
+
+    Several processes that somebody else started each choose for themselves, so that they choose by the images alone.
+    A plan may be of a run that cannot work, and says so itself.
+
+    Raises:
+        UserError: there are too few images, or by far too little memory.
+    """
+    whole = with_data(config, resolve_data(config.data))
+    images = count_images(whole.data)
+    whole = with_batch(whole, said, images)
+    if not is_plan:
+        check_batch(whole, images)
+    if outside_launch() is not None or (quiet and not depends_on_time(config, said)):
+        return whole
+    _announce_torch()
+    from iecl.training.fitting import fit
+
+    with ProgressLine(quiet) as line:
+        whole, lines = fit(config, whole, said, images, line, is_checked=not is_plan)
+    for words in lines:
+        log.info("%s", words)
+    return whole
 
 
 def _start(

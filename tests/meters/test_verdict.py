@@ -35,6 +35,14 @@ HEALTHY: Mapping[str, Callable[[float], float]] = {
 }
 
 
+def test_one_reading_is_not_called_readings() -> None:
+    judged = verdict([{"step": 1, "loss": 5.0}])
+    assert (judged.word, judged.reasons) == (
+        "too short",
+        ("1 reading of the loss, 8 are needed for a verdict",),
+    )
+
+
 def test_a_run_that_learns_is_healthy_and_says_how_far_it_came() -> None:
     judged = verdict(log(**HEALTHY))
     assert judged.word == "healthy"

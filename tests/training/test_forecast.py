@@ -26,13 +26,14 @@ RUN = {
 def measured(**changes: Any) -> dict[str, Any]:
     """What a probe of batches of 64 and 128 could have found."""
     rows = [
-        {"batch": 64, "before": 0.0, "first": 0.5, "steps": [0.1, 0.1], "memory_megabytes": 500},
-        {"batch": 128, "before": 0.0, "first": 0.5, "steps": [0.1, 0.3], "memory_megabytes": 600},
+        {"batch": 64, "before": 0.0, "first": 0.5, "steps": [0.1, 0.1]},
+        {"batch": 128, "before": 0.0, "first": 0.5, "steps": [0.1, 0.3]},
     ]
     found = {
         "rows": rows,
-        "base_megabytes": 400,
-        "rest_megabytes": 50.0,
+        "fixed_megabytes": 452.0,
+        "image_megabytes": 1.5625,
+        "processes": 1,
         "images": 1280,
         "opened": 1280,
         "open_seconds": 2.0,
@@ -70,12 +71,11 @@ def test_a_forecast_adds_up_steps_and_what_comes_between_epochs() -> None:
     assert made["is_measured"]
 
 
-def test_batches_that_were_not_tried_lie_on_the_line_through_the_largest() -> None:
+def test_memory_grows_with_the_share_of_the_batch_that_one_process_has() -> None:
     found = measured()
-    assert memory_at(found, 256) == 600 + 200 + 50
+    assert memory_at(found, 256) == 850
+    assert memory_at(measured(processes=2), 256) == 650
     assert not forecast(found, planned(), 256)["is_measured"]
-    alone = measured(rows=measured()["rows"][:1])
-    assert memory_at(alone, 128) == 400 + 200 + 50
 
 
 def test_a_batch_that_does_not_fit_is_halved_until_it_does() -> None:

@@ -1,6 +1,9 @@
 """The table of backbones: ordinary torchvision or timm modules whose last layer is the feature."""
 
-from iecl.registry import Entry
+from importlib.util import find_spec
+
+from iecl.errors import lacking
+from iecl.registry import Entry, resolve
 
 # The cost in the summary is in multiply-accumulates for one image of the size that the backbone is made for.
 BACKBONES: dict[str, Entry] = {
@@ -20,3 +23,12 @@ BACKBONES: dict[str, Entry] = {
     "convnext_tiny": Entry("iecl.backbones.from_torchvision:convnext_tiny", "768 features, 4.45 GMAC at 224 px"),
     "vit_b_16": Entry("iecl.backbones.from_torchvision:vit_b_16", "768 features, about 17.6 GMAC, 224 px only"),
 }
+
+
+def check_name(name: str) -> None:
+    """Raise a `UserError` for a name that cannot be a backbone's; torchvision and timm know their own."""
+    if name.startswith("timm/"):
+        if find_spec("timm") is None:
+            raise lacking(f"backbone {name}", "timm", extra="timm", where="--backbone")
+    elif not name.startswith("torchvision/"):
+        resolve(name, BACKBONES, "backbone", "--backbone")

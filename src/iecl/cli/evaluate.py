@@ -3,10 +3,12 @@
 import argparse
 from typing import Any
 
+from iecl.backbones import check_name
 from iecl.cli.command import say
 from iecl.cli.weights_source import add_source, source
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
+from iecl.names import suggestion
 from iecl.registry import resolve
 from iecl.settings import merge, parse_assignment
 
@@ -46,6 +48,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     options = {name: value for name in FLAGS if (value := getattr(args, name)) is not None}
     for text in args.set:
         options = merge(options, parse_assignment(text))
+    _check_names(args, options)
     if len(args.model) > 1 and args.out:
         raise UserError("several models do not fit into one result", where="--out", do="leave it out")
     results = [_one(args, model, options) for model in args.model]
@@ -56,6 +59,20 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     whole = [each for result in results for each in result.get("results", [result])]
     say(args, *compared(whole).split("\n"))
     return {"evaluation": args.evaluation, "results": results}
+
+
+def _check_names(args: argparse.Namespace, options: dict[str, Any]) -> None:
+    """Refuse names that nothing has before torch is imported."""
+    for name in args.only:
+        resolve(name, EVALUATIONS, "evaluation", "--only")
+    if args.backbone:
+        check_name(args.backbone)
+    for name, table in (_by_name(options) if args.evaluation == ALL else {args.evaluation: options}).items():
+        known = EVALUATIONS[name].setting_names()
+        for key in table if known else ():
+            if key not in known:
+                do = suggestion(key, known, name)
+                raise UserError(f"[{name}] has no setting {key!r}", where="iecl evaluate", do=do)
 
 
 def _one(args: argparse.Namespace, model: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     made = api.plan(args.data, **asked(args), out=args.out, seconds=args.seconds, quiet=args.quiet)
     say(args, *words(made))
-    where = f" --out {args.out}" if args.out else ""
-    say(args, f"next: iecl pretrain with the same flags{where} --batch-size {made['suggested']['batch_size']}")
+    flags = {**made["flags"], **({"--out": args.out} if args.out else {})}
+    flags["--batch-size"] = made["suggested"]["batch_size"]
+    say(args, f"next: iecl pretrain with the same flags {' '.join(f'{name} {value}' for name, value in flags.items())}")
     return made

@@ -68,6 +68,29 @@ def has_test(name: str) -> bool:
     return "test" in (open_packed(folder).parts if folder.is_file() else splits(folder))
 
 
+def count_images(settings: DataSettings) -> int:
+    """How many images there are to train on, those included that cannot be read.
+
+    Raises:
+        UserError: there is one alone, and nothing that it could be compared with.
+    """
+    path = folder_of(settings.name)
+    if path is None:
+        count = FACTS[settings.name].train
+    elif path.is_file():
+        count = len(open_packed(path).part_for("pretrain").tables["labels"])
+    else:
+        parts = splits(path)
+        count = len(list_images(parts["train"] if "train" in parts else parts["all"]))
+    if count == 1:
+        raise UserError(
+            f"{settings.name} holds 1 image: training compares images with each other",
+            where="--data",
+            do="give 2 or more, some hundred are a start",
+        )
+    return count * 7 // 10 if settings.validation else count  # a fifth and a tenth of the rest stay out
+
+
 def usual_side(name: str) -> float:
     """The usual shorter side of the images of a named dataset or a packed file."""
     path = folder_of(name)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from statistics import median, median_low
 
+from iecl.console import counted
+
 History = Sequence[Mapping[str, float]]
 Series = list[tuple[int, float]]
 """(step, value) of the rows that hold a reading, in order."""
@@ -32,13 +34,19 @@ class Verdict:
     """How a run is doing."""
 
     word: str
-    """healthy, slow, unlearning, collapsing, diverged, too short (to tell) or untrained (a method that only waits)."""
+    """healthy, slow, unlearning, collapsing, diverged, too short (to tell), untrained (a method that only waits), or
+    nothing to learn (all images are the same)."""
     reasons: tuple[str, ...]
     """The evidence, one sentence each."""
     advice: str
     """The first thing to try."""
 
 
+ONE_IMAGE = Verdict(
+    "nothing to learn",
+    ("all images are the same: there is nothing to tell apart",),
+    "give a folder of images that differ",
+)
 UNTRAINED = Verdict("untrained", ("the method trains nothing: it is the baseline for the others",), "")
 
 
@@ -59,7 +67,7 @@ def verdict(history: History, width: int | None = None) -> Verdict:
         return Verdict("diverged", broken, LOWER_RATE)
     loss = _series(history, "loss")
     if len(loss) < ENOUGH_ROWS:
-        seen = f"{len(loss)} readings of the loss, {ENOUGH_ROWS} are needed for a verdict"
+        seen = f"{counted(len(loss), 'reading')} of the loss, {ENOUGH_ROWS} are needed for a verdict"
         return Verdict("too short", (seen,), "let it run longer, or log more often")
     exploded = tuple(_exploded(loss))
     if exploded:

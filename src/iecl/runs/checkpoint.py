@@ -46,13 +46,29 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> bytes:
     raw = buffer.getvalue()
     free = shutil.disk_usage(path.parent).free
     if free < len(raw) + 2**20:
+        kept = "the last checkpoint is untouched" if (path.parent / "last.ckpt").exists() else "nothing was saved yet"
         raise UserError(
             f"the disk has {free / 2**20:.0f} MB left, a checkpoint needs {len(raw) / 2**20:.0f} MB",
             where=str(path.parent),
-            do="make room and continue with --resume: the last checkpoint is untouched",
+            do=f"make room and continue with --resume: {kept}",
         )
     write_atomically(path, raw)
     return raw
+
+
+def check_disk(folder: Path, size: int) -> None:
+    """Raise a `UserError` if a disk has no room for the checkpoints of a run, each of `size` bytes, that will be there.
+
+    Last, previous and best stay, and one more is there while it is written. Those of a run that goes on are there.
+    """
+    there = sum(file.stat().st_size for file in folder.iterdir())
+    need, free = max(size, 4 * size - there), shutil.disk_usage(folder).free
+    if free < need + 2**20:
+        raise UserError(
+            f"the disk has {free / 2**20:,.0f} MB left, the checkpoints of this run need {need / 2**20:,.0f} MB",
+            where=str(folder),
+            do="make room and continue with --resume, or choose a smaller --backbone",
+        )
 
 
 def check_archive(path: Path) -> None:

@@ -42,9 +42,9 @@ def forecast(measured: Mapping[str, Any], config: RunConfig, batch: int) -> dict
 
 
 def memory_at(measured: Mapping[str, Any], batch: int) -> float:
-    """The most that one process will hold: as measured, or on the line through the two largest sizes."""
-    found = {row["batch"]: float(row["memory_megabytes"]) for row in measured["rows"]}
-    return _at({0: float(measured["base_megabytes"])} | found, batch) + float(measured["rest_megabytes"])
+    """The most that one process will hold, to 50 MB: the base varies by a few from one process to the next."""
+    exact: float = measured["fixed_megabytes"] + batch / measured["processes"] * measured["image_megabytes"]
+    return 50.0 * round(exact / 50)
 
 
 def _at(values: Mapping[int, float], batch: int) -> float:

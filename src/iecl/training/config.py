@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from iecl.backbones import check_name
 from iecl.data.datasets import DATASETS
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError
@@ -124,8 +125,24 @@ def make_config(
 ) -> RunConfig:
     """Lay defaults, recipe, flags and `--set` over each other, in this order, and check the result.
 
-    Without a recipe the method's own `default` is taken; without a method, the recipe's, or `ie-cl`.
+    Without a recipe the method's own `default` is taken; without a method, the recipe's, or `ie-cl`. Names that are not
+    known are refused here, before torch is imported.
     """
+    values, given = layers(method=method, recipe=recipe, flags=flags, sets=sets)
+    values = merge(values, given)
+    if not values.get("data", {}).get("name"):
+        raise UserError("which images?", where="--data", do="name a folder of images, or one of: iecl list datasets")
+    if values.get("saib", {}).get("form") in PRINTED:  # the printed block is trained by the printed term
+        values = merge({"objective": {"entropy": "coding-rate"}}, values)
+    config = config_from_values(values)
+    _check_names(config)
+    return config
+
+
+def layers(
+    *, method: str = "", recipe: str = "", flags: Mapping[str, Any] | None = None, sets: Iterable[str] = ()
+) -> tuple[Values, Values]:
+    """What the recipe says, the method's name included, and what is laid over it."""
     given: Values = flags or {}
     for text in sets:
         given = _sections(merge(given, parse_assignment(text)), "--set")
@@ -139,12 +156,18 @@ def make_config(
     resolve(method, METHODS, "method", "--method")
     if not recipe:
         values = _default_recipe(method, given.get("method", {}).get("host", ""))
-    values = merge({"method": {"name": method}}, merge(values, given))
-    if not values.get("data", {}).get("name"):
-        raise UserError("which images?", where="--data", do="name a folder of images, or one of: iecl list datasets")
-    if values.get("saib", {}).get("form") in PRINTED:  # the printed block is trained by the printed term
-        values = merge({"objective": {"entropy": "coding-rate"}}, values)
-    return config_from_values(values)
+    return merge({"method": {"name": method}}, values), given
+
+
+def _check_names(config: RunConfig) -> None:
+    """Refuse a backbone, a policy or a setting of the method that does not exist."""
+    resolve_views(config.augmentation, config.data.image_size)
+    if config.backbone.name != "auto":
+        check_name(config.backbone.name)
+    known = METHODS[config.host_name].setting_names()
+    for key in config.method:
+        if known and key not in NAMES and key not in known:
+            raise UserError(f"[method] has no setting {key!r}", do=suggestion(key, known, "method"))
 
 
 def _default_recipe(method: str, host: str) -> dict[str, Any]:

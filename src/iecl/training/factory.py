@@ -82,6 +82,6 @@ def batch_per_process(config: RunConfig, world: int) -> int:
         raise UserError(
             f"a batch of {config.training.batch_size} cannot be shared by {world} processes",
             where="training.batch_size",
-            do=f"use a multiple of {world}",
+            do=f"give --batch-size {max(1, config.training.batch_size // world) * world}, or fewer --devices",
         )
     return config.training.batch_size // world

@@ -20,7 +20,7 @@ from iecl.training.config import RunConfig, config_from_values, difference
 
 PROBE_SECONDS = 20.0
 """For which steps are tried; starting torch and opening images come on top."""
-FREE = ("data.num_workers", "training.loggers", "training.accelerator", "training.precision")
+FREE = ("data.num_workers", "data.cache_megabytes", "training.loggers", "training.accelerator", "training.precision")
 """Settings that a run may resolve otherwise than its forecast did, and that leave the forecast what it is."""
 
 
@@ -42,8 +42,9 @@ def predict(
     tried = [row["batch"] for row in measured["rows"]]
     table = sorted({*(size for size in tried if 4 * size >= asked), asked, batch, 2 * asked, 4 * asked})
     rows = [forecast(measured, config, size) for size in table if size <= measured["images"]]
+    measured["settings"]["training"]["batch_size"] = batch  # the forecast is of the run that is suggested
     return {
-        **forecast(measured, config, asked if asked in table and asked <= measured["images"] else batch),
+        **forecast(measured, config, batch),
         "method": config.title,
         "backbone": config.backbone.name,
         "epochs": config.training.epochs,
@@ -97,8 +98,9 @@ def words(made: Mapping[str, Any]) -> list[str]:
     suggested = made["suggested"]
     return [
         *plain_table(heads, rows).split("\n"),
-        f"{made['method']} with {made['backbone']} on {made['images']:,} images, {made['device']}: "
-        f"{made['epochs']} epochs of {duration(made['epoch_seconds'])}, {duration(made['seconds'])} in total",
+        f"{made['method']} with {made['backbone']} on {made['images']:,} images, {made['device']}, "
+        f"batches of {made['batch']:,}: {made['epochs']} epochs of {duration(made['epoch_seconds'])}, "
+        f"{duration(made['seconds'])} in total",
         f"memory: {made['memory_megabytes']:,} MB{shared}; disk: {made['disk_megabytes']:,.0f} MB",
         f"suggested batch size: {suggested['batch_size']} ({suggested['why'][0]})",
         f"suggested workers: {suggested['num_workers']} ({suggested['why'][1]})",

@@ -19,14 +19,14 @@ from iecl.data.loader import Loader
 from iecl.data.source import Source
 from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
-from iecl.runs.checkpoint import BROKEN, FORMAT, NAMES, newest_checkpoint, save_checkpoint, write_checkpoint
+from iecl.runs.checkpoint import BROKEN, FORMAT, NAMES, check_disk, newest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock, lr_factor
 from iecl.training.checkpoint_check import check_checkpoint
 from iecl.training.config import RunConfig
 from iecl.training.factory import batch_per_process, build_method
 from iecl.training.online_eval import FixedSample
-from iecl.training.optimizers import forget, make_optimizer, recall
+from iecl.training.optimizers import forget, make_optimizer, moment_bytes, recall
 from iecl.training.recorder import Recorder, SkippedFiles
 from iecl.training.signals import StopFlag
 from iecl.training.survey import survey_source
@@ -98,6 +98,7 @@ class Loop:
         self.trainee, self.optimizer = fabric.setup(trainee, optimizer)
         self.recorder = Recorder(fabric, self.run, config, line, self.method)
         self.sample = FixedSample(self.source, config, fabric.device)
+        self.is_one_image = False
         self.step, self.best = 0, float("-inf")
         self.first = 0
         """The step that this process began with: more than 0 in a run that goes on."""
@@ -122,8 +123,13 @@ class Loop:
     def train(self, stop: StopFlag) -> None:
         """From the newest checkpoint, or the start, to the last step, or until somebody asks to stop."""
         self.restore()
+        if self.fabric.is_global_zero:
+            check_disk(self.run.checkpoints, self._checkpoint_bytes())
         self._keep()  # the start; or a moment that a kill kept from being kept
         log.info("%s", self.describe())
+        self.is_one_image = self.sample.is_one_image()
+        if self.is_one_image:
+            log.warning("all images are the same: there is nothing to learn from them")
         self.recorder.line.begin()
         if self.step == 0 and self.sample.is_possible and self.config.training.online_eval_epochs:
             self._record_look(self.sample.look_at_untrained(self.method.encoder()), epoch=0)
@@ -275,6 +281,11 @@ class Loop:
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
         }
+
+    def _checkpoint_bytes(self) -> int:
+        """What `_state` will take once every weight has moved."""
+        weights: int = sum(t.numel() * t.element_size() for t in self.method.state_dict().values())
+        return weights + moment_bytes(self.optimizer.optimizer)
 
     def _keep_broken(self, batch: Batch) -> None:
         """Keep what a step that failed was given, so that it can be taken again and looked at."""

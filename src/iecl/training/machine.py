@@ -15,11 +15,14 @@ from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
+from iecl.console import counted
 from iecl.errors import UserError, lacking
-from iecl.launch import Launch
+from iecl.launch import Launch, usable_cores
 from iecl.training.settings import TrainingSettings
 
 log = logging.getLogger("iecl.training")
+PER_CORE = 4
+"""Processes for each core above which a number was hardly meant."""
 
 
 @contextmanager
@@ -62,6 +65,10 @@ def on_this_machine(settings: TrainingSettings) -> TrainingSettings:
     """The settings with accelerator, precision and the number of processes chosen."""
     accelerator = choose_accelerator(settings.accelerator)
     count = torch.cuda.device_count() if accelerator == "cuda" else 1
+    cores = usable_cores()
+    if accelerator == "cpu" and settings.devices > PER_CORE * cores:
+        words = f"{settings.devices} processes would wait for {counted(cores, 'core')}"
+        raise UserError(words, where="--devices", do=f"give {cores} or less")
     if accelerator != "cpu" and settings.devices > count:
         raise UserError(f"this machine has {count} {accelerator} devices", where="--devices", do=f"give {count} or 0")
     return replace(
@@ -90,7 +97,22 @@ def free_memory(device: torch.device) -> int:
     """Memory that a run on this device may still take, in MB; 0: the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) // 2**20
-    return _kilobytes(Path("/proc/meminfo"), "MemAvailable") // 2**10
+    free = _kilobytes(Path("/proc/meminfo"), "MemAvailable") // 2**10
+    return min(free, _left_to_container(free))
+
+
+def held_memory() -> int:
+    """Memory that this process holds now, in MB; 0: the system does not say."""
+    return _kilobytes(Path("/proc/self/status"), "VmRSS") // 2**10
+
+
+def _left_to_container(free: int, folder: Path = Path("/sys/fs/cgroup")) -> int:
+    """What a container's limit leaves, in MB; `free` where there is none."""
+    try:
+        most, used = (int((folder / name).read_text(encoding="utf-8")) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no container, or one that may take everything: "max"
+        return free
+    return max(0, most - used) // 2**20
 
 
 def _kilobytes(file: Path, name: str) -> int:

@@ -38,6 +38,11 @@ class FixedSample:
         self.share = plain_share(config.data.image_size)
         self.is_possible = len(self.index) >= LEAST_IMAGES
 
+    def is_one_image(self) -> bool:
+        """Whether all images of the sample have the same pixels; mostly two of them tell that they do not."""
+        first = self.source.read(self.index[:1].numpy()).images
+        return all((self.source.read(part.numpy()).images == first).all() for part in torch.split(self.index, 8))
+
     @torch.no_grad()
     def look(self, encoder: nn.Module) -> dict[str, float]:
         """Scores of the features; with classes also the share whose neighbors vote for theirs, each left out of it."""

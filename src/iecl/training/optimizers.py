@@ -51,6 +51,12 @@ def remembered(optimizer: Optimizer) -> frozenset[str]:
     return next(names for kind, names in REMEMBERED.items() if isinstance(optimizer, kind))
 
 
+def moment_bytes(optimizer: Optimizer) -> int:
+    """What an optimizer remembers of all its weights once it has moved them."""
+    weights: int = sum(p.numel() * p.element_size() for group in optimizer.param_groups for p in group["params"])
+    return len(remembered(optimizer) - {COUNTER}) * weights
+
+
 def _rows(group: ParamGroup, settings: OptimizerSettings, rate: float) -> list[dict[str, Any]]:
     """One or two rows: what is decayed (and adapted, in LARS), and what is not.
 

@@ -2,8 +2,9 @@
 
     python -m iecl.training.probe < request.json
 
-A process of its own, since what is measured is the most memory that a process ever held, and whoever asks may hold much
-already. Batch sizes grow, so that the record is always that of the size at hand. The last line printed is the answer.
+A process of its own, since whoever asks may hold much memory already, and may go on with something else. Seconds are
+measured; bytes are counted (see `iecl.training.trial`), so that they are the same however busy the machine is. The last
+line printed is the answer.
 """
 
 import json
@@ -31,9 +32,9 @@ from iecl.data.source import ChosenSource, Numbers, Source
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory, strict_json
 from iecl.training.config import RunConfig, config_from_values
-from iecl.training.factory import assemble_method
 from iecl.training.loop import Loop, finish
-from iecl.training.machine import free_memory, make_fabric, on_this_machine, peak_memory
+from iecl.training.machine import free_memory, make_fabric, on_this_machine
+from iecl.training.trial import try_steps
 
 MOST_IMAGES = 2048
 """Images that are opened for the probe, unless a batch needs more."""
@@ -57,8 +58,6 @@ class Opened:
     images: int
     """In all."""
     seconds: float
-    rest_megabytes: float
-    """Memory of the images that a run holds and the probe does not."""
     decode_seconds: float
     """For one image, where images are decoded while training; else 0."""
     side: float
@@ -76,7 +75,6 @@ class Row:
     """Seconds of the very first step."""
     steps: list[float]
     """Seconds of the steps after it."""
-    memory_megabytes: int
 
     def expected(self, batch: int) -> float:
         """Seconds that the fewest steps with another batch would take."""
@@ -88,9 +86,8 @@ def probe(config: RunConfig, seconds: float, line: ProgressLine) -> dict[str, An
     began = time.monotonic()
     config = replace(config, training=on_this_machine(config.training))
     world = max(1, config.training.devices) * config.training.nodes
-    method = assemble_method(config, world)
-    least, small = method.min_batch, method.small_batch
-    del method
+    trial = try_steps(config)  # first: it looks at what the process holds before
+    least = -(-trial.least_batch // world)
     alone = replace(config.training, devices=1, nodes=1, strategy="auto", loggers=(), epochs=LONG)
     fabric = make_fabric(alone, Path())
     free = free_memory(fabric.device)
@@ -105,10 +102,11 @@ def probe(config: RunConfig, seconds: float, line: ProgressLine) -> dict[str, An
         "device": fabric.device.type,
         "processes": world,
         "least_batch": least * world,
-        "small_batch": None if small is None else asdict(small),
+        "small_batch": trial.small_batch,
         "images": opened.images,
         "open_seconds": opened.seconds,
-        "rest_megabytes": opened.rest_megabytes,
+        "fixed_megabytes": trial.fixed_megabytes(config, opened.images),
+        "image_megabytes": trial.image / 2**20,
         "decode_seconds": opened.decode_seconds,
         "is_in_memory": opened.source.is_decoded,
         "opened": len(opened.source),
@@ -137,7 +135,7 @@ def open_part(config: RunConfig, need: int, seconds: float) -> Opened:
     order = counter.permutation(counter.key(config.training.seed, "probe"), len(listed)).numpy()
     if not isinstance(listed, FolderSource):
         whole = ChosenSource(listed, _some(order, need, MOST_IMAGES))
-        return Opened(whole, len(listed), listing, 0.0, 0.0, usual_side(config.data.name))
+        return Opened(whole, len(listed), listing, 0.0, usual_side(config.data.name))
     side = median_short_side(listed.listing, listed.max_pixels)
     began = time.monotonic()
     listed.read(order[:DECODED])
@@ -145,14 +143,13 @@ def open_part(config: RunConfig, need: int, seconds: float) -> Opened:
     count = min(MOST_IMAGES, int(seconds * max(1, config.data.num_workers) / decode))
     index = _some(order, need, count)
     if not fits_in_memory(listed, config.data):
-        return Opened(ChosenSource(listed, index), len(listed), listing, 0.0, decode, side)
+        return Opened(ChosenSource(listed, index), len(listed), listing, decode, side)
     part = listed.select(index)
     began = time.monotonic()
     source, skipped = load_into_memory(part, config.data.num_workers)
     times = len(listed) / len(index)
-    rest = 3 * listed.side**2 * (len(listed) - len(index)) / 2**20
     images = len(listed) - round(len(skipped) * times)
-    return Opened(source, images, listing + (time.monotonic() - began) * times, rest, 0.0, side)
+    return Opened(source, images, listing + (time.monotonic() - began) * times, 0.0, side)
 
 
 def _some(order: Numbers, need: int, count: int) -> Numbers:
@@ -169,7 +166,6 @@ def _measure(
     """Steps at each batch size that there is time for, and once what comes between epochs."""
     rows: list[Row] = []
     between: dict[str, Any] = {}
-    base = 0
     with tempfile.TemporaryDirectory() as scratch:
         for number, size in enumerate(batches):
             left = deadline - time.monotonic()
@@ -180,13 +176,12 @@ def _measure(
             run = RunDirectory.fresh(Path(scratch) / str(size))
             own = replace(config, training=replace(config.training, batch_size=size))
             loop = Loop(fabric, own, run, ProgressLine(quiet=True), source)
-            base = base or peak_memory(fabric.device)
             before, first, steps = _take_steps(loop, left / (2 * (len(batches) - number)))
             if not rows:
                 between = _between_epochs(loop, run)
-            rows.append(Row(size, before, first, steps, peak_memory(fabric.device)))
+            rows.append(Row(size, before, first, steps))
             del loop  # before the next one is built: a run never holds two
-    return rows, between | {"base_megabytes": base}
+    return rows, between
 
 
 def _take_steps(loop: Loop, seconds: float) -> tuple[float, float, list[float]]:

@@ -90,7 +90,7 @@ class Recorder:
             self.flush()
             self._write_row(clock, made, rate, is_edge or clock.step % settings.meter_steps == 0)
         if self._row:
-            self.line.show(self._progress(clock, self._row))
+            self.line.show(self._progress(clock, self._row), clock.step / clock.steps)
 
     def _write_row(self, clock: Clock, made: Step, rate: float, with_meters: bool) -> None:
         readings = {f"loss/{name}": value for name, value in made.losses.items()}

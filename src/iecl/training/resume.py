@@ -29,8 +29,8 @@ def settings_to_resume(
     after = merge(run.read_settings(), flags)
     for text in sets:
         after = merge(after, parse_assignment(text))
-    if method and method != before.host_name:  # the host of ie-cl is the method that was asked for, perhaps
-        after = merge(after, {"method": {"name": method}})
+    if method not in ("", before.method_name, before.host_name):  # its settings are others: nothing more to compare
+        raise _refused(run, [Change("method.name", before.method_name, method)])
     new = config_from_values(after)
     if "name" in flags.get("data", {}):
         folder = folder_of(after["data"]["name"])
@@ -42,11 +42,7 @@ def settings_to_resume(
     free = set(FREE) - set(PROCESSES) if new.saib.form == "batch" else set(FREE)
     refused = [change for change in changed if change.name not in free]
     if refused:
-        raise UserError(
-            f"a resumed run keeps its settings: {'; '.join(map(str, refused))}",
-            where=str(run.settings),
-            do="use the same values, or another --out",
-        )
+        raise _refused(run, refused)
     others = [change for change in changed if change.name in PROCESSES]
     if others:
         words = "images and draws stay the same, rounding does not"
@@ -56,3 +52,9 @@ def settings_to_resume(
             words += ", and batch norm sees another part of the batch"
         log.warning("%s: %s", "; ".join(map(str, others)), words)
     return new, changed
+
+
+def _refused(run: RunDirectory, changes: Iterable[Change]) -> UserError:
+    words = "; ".join(map(str, changes))
+    do = "use the same values, or another --out"
+    return UserError(f"a resumed run keeps its settings: {words}", where=str(run.settings), do=do)

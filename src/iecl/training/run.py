@@ -17,7 +17,7 @@ from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
 from iecl.files import write_atomically
 from iecl.launch import Launch, joined, outside_launch, rank_at_start
-from iecl.meters.verdict import UNTRAINED, verdict
+from iecl.meters.verdict import ONE_IMAGE, UNTRAINED, Verdict, verdict
 from iecl.runs.claim import Claim
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.runs.environment import describe_environment
@@ -166,7 +166,8 @@ class _Training:
             held = {}
         if held:
             summary["forecast"] = held
-        return _write_summary(self.run, summary, width_of(loop.method.encoder()), is_untrained=not loop.method.online)
+        known = ONE_IMAGE if loop.is_one_image else None if loop.method.online else UNTRAINED
+        return _write_summary(self.run, summary, width_of(loop.method.encoder()), known)
 
 
 def _note(run: RunDirectory, text: str) -> None:
@@ -176,11 +177,11 @@ def _note(run: RunDirectory, text: str) -> None:
 
 
 def _write_summary(
-    run: RunDirectory, summary: dict[str, Any], width: int | None = None, *, is_untrained: bool = False
+    run: RunDirectory, summary: dict[str, Any], width: int | None = None, known: Verdict | None = None
 ) -> dict[str, Any]:
-    """The verdict and the last value of everything that was measured."""
+    """The verdict, unless it is `known` without a look, and the last value of everything that was measured."""
     rows = list(run.read_metrics())
-    judged = UNTRAINED if is_untrained else verdict(rows, width)
+    judged = known or verdict(rows, width)
     last = {name: value for row in rows for name, value in row.items() if name not in ("step", "epoch")}
     summary |= {"verdict": judged.word, "reasons": list(judged.reasons), "advice": judged.advice, "last": last}
     write_json(run.summary, summary)

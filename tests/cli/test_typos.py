@@ -1,0 +1,55 @@
+"""Names that nothing has, and folders that cannot work, are refused before torch is imported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+TYPOS = {
+    "no method is called 'simcrl'": ["pretrain", "--data", "shapes", "--method", "simcrl"],
+    "no backbone is called 'resnet81'": ["pretrain", "--data", "shapes", "--backbone", "resnet81"],
+    "augmentation.policy is 'simcrl'": ["pretrain", "--data", "shapes", "--augmentation", "simcrl"],
+    "[method] has no setting 'temprature'": ["pretrain", "--data", "shapes", "--set", "method.temprature=1"],
+    "[optimizer] has no setting 'rate'": ["pretrain", "--data", "shapes", "--set", "optimizer.rate=1"],
+    "no host is called 'simcrl'": ["pretrain", "--data", "shapes", "--set", "method.host=simcrl"],
+    "no evaluation is called 'knm'": ["evaluate", "knm", "run"],
+    "no evaluation is called 'lineal'": ["evaluate", "all", "run", "--only", "lineal"],
+    "[knn] has no setting 'neighbours'": ["evaluate", "knn", "run", "--set", "neighbours=3"],
+    "[method] has no setting 'queue'": ["plan", "--data", "shapes", "--method", "simclr", "--set", "method.queue=1"],
+    "3 images do not fill a batch of 4": ["pretrain", "--data", "three", "--batch-size", "4"],
+    "one holds 1 image": ["pretrain", "--data", "one"],
+}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
+    """What each command ended with, and whether torch was imported by then; one process for all of them."""
+    here = tmp_path_factory.mktemp("typos")
+    for name, count in (("one", 1), ("three", 3)):
+        (here / name).mkdir()
+        for number in range(count):
+            Image.new("RGB", (40, 40), (number, 0, 0)).save(here / name / f"{number}.png")
+    program = (
+        "import contextlib, io, json, sys\nfrom iecl.cli.command import main\nfound = {}\n"
+        "for name, words in json.load(sys.stdin).items():\n"
+        "    with contextlib.redirect_stderr(io.StringIO()) as text: code = main(words)\n"
+        "    found[name] = [code, text.getvalue(), 'torch' in sys.modules]\n"
+        "print(json.dumps(found))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=json.dumps(TYPOS), capture_output=True, text=True, check=True, cwd=here
+    )
+    found: dict[str, list[object]] = json.loads(done.stdout)
+    assert not list(Path(here).glob("runs"))
+    return found
+
+
+@pytest.mark.parametrize("words", TYPOS)
+def test_a_mistake_is_named_before_torch_is_imported(words: str, said: dict[str, list[object]]) -> None:
+    code, text, is_imported = said[words]
+    assert code == 2
+    assert words in str(text)
+    assert not is_imported
