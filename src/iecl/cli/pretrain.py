@@ -17,8 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="", help="run directory to write; default: runs/METHOD-DATA")
     parser.add_argument("--seed", type=int, help="decides every random draw")
     parser.add_argument(
-        "--init-from", "--from", dest="init_from", default="", help="run or file of weights to start from"
+        "--init-from",
+        "--from",
+        dest="init_from",
+        default="",
+        help="run or file of weights to start from, or imagenet: torchvision's for the backbone",
     )
+    parser.add_argument("--download", action="store_true", help="fetch the weights of --from imagenet if need be")
     add_exceptions(parser)
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
@@ -83,6 +88,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         init_from=args.init_from,
         layout=args.layout,
         allow=args.allow,
+        download=args.download,
         resume=args.resume,
         overwrite=args.overwrite,
         quiet=args.quiet,
