@@ -229,7 +229,10 @@ def load(path: str | Path) -> Run:
 
 
 def evaluate(name: str, model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a run or a file of weights with the protocol `name` (see `iecl evaluate --help`) on labeled images."""
+    """Measure a run or a file of weights with the protocol `name` (see `iecl evaluate --help`) on labeled images.
+
+    With `baselines=["random", "pixels"]` an untrained network and raw pixels too: see `iecl.evaluation.runner`.
+    """
     from iecl.evaluation.runner import evaluate as measure
 
     return measure(name, model, data, **options)

@@ -130,8 +130,13 @@ def extend(parent: RunDirectory, epochs: int, out: str | Path, *, overwrite: boo
 
 
 def _config_afresh(asked: Asked, *, is_from_weights: bool = False) -> tuple[RunConfig, Path]:
-    given = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
-    config = make_config(**given, is_from_weights=is_from_weights)
+    config = make_config(
+        method=asked.method,
+        recipe=asked.recipe,
+        flags=asked.given,
+        sets=asked.sets,
+        is_from_weights=is_from_weights,
+    )
     place = Path(asked.out or Path("runs") / f"{config.title}-{Path(config.data.name).name}")
     if rank_at_start() == 0 and not asked.overwrite:
         RunDirectory(place).refuse_another()  # before any work is done

@@ -48,7 +48,7 @@ def load_model(
         do = did_you_mean(checkpoint, CHECKPOINTS)
         raise UserError(f"no checkpoint is called {checkpoint!r}", where="--checkpoint", do=do)
     path = Path(target)
-    said = {"backbone": backbone, "image_size": image_size, "method": method}
+    said: dict[str, str | int] = {"backbone": backbone, "image_size": image_size, "method": method}
     is_ours = path.is_dir() or (path.suffix == ".ckpt" and RunDirectory(path.parent.parent).holds_run)
     is_ours = is_ours or (path.is_file() and says_backbone(path))
     if allow and (not backbone or is_ours or target == RANDOM):
