@@ -13,6 +13,7 @@ from iecl.comparison.results import read_result, result_files
 from iecl.data.settings import LEAST_SIDE
 from iecl.errors import UserError, did_you_mean
 from iecl.files import MOST_TOML, check, parse_toml, read_text
+from iecl.meters.outcome import outcome_table
 from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER
 from iecl.names import current_settings
 from iecl.recipes import list_recipes
@@ -75,6 +76,8 @@ def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, An
     say(args, f"{found.path}: {settings['method']['name']} on {settings['data']['name']}, {state}")
     if "verdict" in summary:
         say(args, f"verdict: {summary['verdict']}: {'; '.join(summary.get('reasons', []))}")
+    if "outcome" in summary:
+        say(args, *outcome_table(summary["outcome"]))
     for result in results:
         number = result["numbers"][0]
         say(

@@ -12,7 +12,9 @@ SUMMARY: dict[str, Any] = {
     "reasons": list[str],
     "advice": str,
     "last": dict[str, float],
+    "outcome": dict,
 }
+OUTCOME: dict[str, Any] = {"images": int, "scores": dict[str, dict[str, float]]}
 """Kinds of what is used of a summary; an older one may lack some of it."""
 
 
@@ -22,6 +24,12 @@ def read_summary(path: Path) -> dict[str, Any]:
     check(found, str(path), known=SUMMARY)
     if "plan" in found:  # its first name
         found["forecast"] = found.pop("plan")
+    if "outcome" in found:
+        check(found["outcome"], f"outcome in {path}", needed=OUTCOME)
+        scores = found["outcome"]["scores"]
+        found["outcome"]["scores"] = {
+            row: {name: number(value) for name, value in table.items()} for row, table in scores.items()
+        }
     if "last" in found:
         found["last"] = {name: number(value) for name, value in found["last"].items()}
     return found

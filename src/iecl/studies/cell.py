@@ -24,7 +24,7 @@ FREE = {
     "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
     "training": (
         *("accelerator", "strategy", "gradient_checkpointing", "loggers"),
-        *("log_steps", "meter_steps", "online_eval_epochs", "checkpoint_steps"),
+        *("log_steps", "meter_steps", "online_eval_epochs", "outcome", "checkpoint_steps"),
     ),
 }
 """Settings without a part in the final weights: where images lie, how fast they come, what is written meanwhile.
@@ -125,7 +125,7 @@ class Cell:
         for section, key, owner in (("data", "name", "data"), ("training", "seed", "seed")):
             if key in self.settings.get(section, {}):
                 raise UserError(f"{section}.{key} is no setting of a cell", where="settings", do=f"use its {owner}")
-        flags = merge({"training": {"loggers": []}}, self.settings)
+        flags = merge({"training": {"loggers": [], "outcome": False}}, self.settings)
         flags = merge(flags, {"data": {"name": self.data}, "training": {"seed": self.seed}})
         method, is_from_weights = flags.get("method", {}).get("name", ""), bool(self.init_from)
         config = make_config(method=method, recipe=self.recipe, flags=flags, is_from_weights=is_from_weights)
