@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import shlex
 import textwrap
 from dataclasses import asdict, fields
 from itertools import takewhile
@@ -105,7 +106,11 @@ def _describe_weights(args: argparse.Namespace, path: Path) -> dict[str, Any]:
     state, metadata = load_weights(path)
     say(args, f"{path}: {len(state)} tensors, {sum(tensor.numel() for tensor in state.values()):,} numbers")
     short = {name: value for name, value in metadata.items() if "\n" not in value and len(value) < LONGEST}
-    say(args, *(f"  {name}: {value}" for name, value in short.items()), f"check it with: iecl verify {path}")
+    say(
+        args,
+        *(f"  {name}: {value}" for name, value in short.items()),
+        f"check it with: iecl verify {shlex.quote(str(path))}",
+    )
     return {"file": str(path), "tensors": {name: list(t.shape) for name, t in state.items()}, "metadata": metadata}
 
 

@@ -1,11 +1,13 @@
 """`iecl pretrain`: arguments, one call, closing lines."""
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
 from iecl.cli.weights_source import add_exceptions
 from iecl.launch import rank_at_start
+from iecl.runs.records import has_labels
 
 if TYPE_CHECKING:
     from iecl.api import Run
@@ -107,7 +109,8 @@ def closing(args: argparse.Namespace, made: "Run") -> dict[str, Any]:
         f"verdict: {summary.get('verdict', 'not known')}"
         + (f", online kNN {100 * knn:.1f} %" if knn is not None else ""),
     )
-    labeled = f"next: iecl evaluate knn {made.path}"
-    unlabeled = f"next: iecl embed {made.path} --data FOLDER --out features.npz"
-    say(args, f"run directory: {made.path}", unlabeled if knn is None else labeled)
+    run, features = shlex.quote(str(made.path)), shlex.quote(str(made.path / "features.npz"))
+    labeled = f"next: iecl evaluate knn {run} --baseline random --baseline pixels"
+    unlabeled = f"next: iecl embed {run} --data {shlex.quote(made.settings['data']['name'])} --out {features}"
+    say(args, f"run directory: {made.path}", labeled if has_labels(summary) else unlabeled)
     return {"run": str(made.path), "summary": summary}

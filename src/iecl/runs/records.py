@@ -1,6 +1,6 @@
 """What the records of a run must hold for others to use them: its summary, and the rows of its metrics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,12 @@ def read_summary(path: Path) -> dict[str, Any]:
     if "last" in found:
         found["last"] = {name: number(value) for name, value in found["last"].items()}
     return found
+
+
+def has_labels(summary: Mapping[str, Any]) -> bool:
+    """Whether a run knows classes of its images: it has then measured kNN along the way, or at its end."""
+    scores = summary.get("outcome", {}).get("scores", {})
+    return "knn" in summary.get("last", {}) or "knn" in scores.get("trained", {})
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
