@@ -161,3 +161,14 @@ def test_a_record_holds_settings_that_differ_from_the_recipe_and_no_others() -> 
     same = {"training": {"batch_size": recipe.training.batch_size, "epochs": 3}}
     cell = Cell(data="digits", settings={"method": {"name": "simclr"}} | same)
     assert cell.differences(replace(recipe)) == {"training.epochs": 3}
+
+
+def test_weights_to_start_from_are_known_by_what_they_are(tmp_path: Path) -> None:
+    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        (tmp_path / name).write_bytes(content)
+    settings = {"method": {"name": "simclr"}, "optimizer": {"lr": 1e-3, "warmup_epochs": 1.0}}
+    plain, a, b, c = (
+        named(settings=settings, init_from=str(tmp_path / name) if name else "").training for name in ("", *"abc")
+    )
+    assert a == b
+    assert len({plain, a, c}) == 3
