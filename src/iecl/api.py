@@ -118,8 +118,7 @@ def pretrain(
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
         settings: further settings by section, as in `{"optimizer": {"grad_clip": 1.0}}`.
         sets: the same as text, as in `["optimizer.grad_clip=1.0"]`.
-        init_from: a run or a file of weights that the backbone starts from, or `imagenet` for those of torchvision;
-            everything else starts new, and the learning rate is smaller than usual unless `lr` or `recipe` says it.
+        init_from: a run, a file of weights, or `imagenet`, that the backbone starts from; everything else starts new.
         layout: how a file from elsewhere names its tensors, where that is not clear.
         allow: patterns of its tensors that may be missing, misshapen or unexpected.
         download: fetch the weights of `imagenet` that are not on this disk yet.
@@ -229,10 +228,7 @@ def load(path: str | Path) -> Run:
 
 
 def evaluate(name: str, model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a run or a file of weights with the protocol `name` (see `iecl evaluate --help`) on labeled images.
-
-    With `baselines=["random", "pixels"]` an untrained network and raw pixels too: see `iecl.evaluation.runner`.
-    """
+    """Measure a run or a file of weights with the protocol `name` on labeled images: see `iecl.evaluation.runner`."""
     from iecl.evaluation.runner import evaluate as measure
 
     return measure(name, model, data, **options)

@@ -9,7 +9,7 @@ import torch
 
 import iecl
 from iecl.backbones.factory import make_backbone
-from iecl.backbones.pixels import Pixels
+from iecl.backbones.pixels import RawPixels
 from iecl.cli.command import main
 from iecl.errors import UserError
 from iecl.weights.file import fingerprint
@@ -66,7 +66,7 @@ def test_what_is_no_baseline_is_refused(made_run: MadeRun, evaluation: str, word
 
 def test_pixels_are_averaged_down_and_free_of_the_mean_of_training_images() -> None:
     images = torch.rand(6, 3, 64, 64)
-    pixels = Pixels(64)
+    pixels = RawPixels(64)
     for part in images.split(4):
         pixels(part)
     rows = pixels.eval()(images)

@@ -8,7 +8,7 @@ SIDE = 32
 """Larger images are averaged down to this, so that a feature has at most 3,072 numbers."""
 
 
-class Pixels(nn.Module):
+class RawPixels(nn.Module):
     """Pixels of an image as one row, less the mean of all images that it saw in training mode."""
 
     def __init__(self, image_size: int) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from iecl.backbones.pixels import Pixels
+from iecl.backbones.pixels import RawPixels
 from iecl.errors import UserError
 from iecl.evaluation.model import load_model
 from iecl.runs.directory import RunDirectory
@@ -36,7 +36,9 @@ def baseline_model(word: str, model: LoadedModel, target: Path | str, evaluation
             do = f"use it with one of: {', '.join(FROZEN)}"
             raise UserError(f"pixels have no weights for {evaluation} to train", where="--baseline", do=do)
         info = external_info(PIXELS, method=PIXELS, **look)
-        return LoadedModel(Pixels(model.image_size).eval(), info, "no network", "no weights: the pixels of the images")
+        return LoadedModel(
+            RawPixels(model.image_size).eval(), info, "no network", "no weights: the pixels of the images"
+        )
     if not path.exists():
         do = f"give {RANDOM}, {PIXELS}, a run directory or a file of weights"
         raise UserError(f"there is no baseline {word!r}", where="--baseline", do=do)

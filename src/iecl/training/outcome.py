@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, normalize
 
 from iecl.backbones.factory import make_backbone
-from iecl.backbones.pixels import Pixels
+from iecl.backbones.pixels import RawPixels
 from iecl.data.batch import Batch
 from iecl.files import write_atomically
 from iecl.meters.embedding import neighbor_accuracy
@@ -70,7 +70,7 @@ def what_came_out(config: RunConfig, run: RunDirectory, sample: FixedSample, tra
 
 def _models(config: RunConfig, run: RunDirectory, trained: nn.Module) -> dict[str, nn.Module]:
     name, seed = config.backbone.name, config.training.seed
-    models = {"trained": trained, "untrained": make_backbone(name, seed), "pixels": Pixels(config.data.image_size)}
+    models = {"trained": trained, "untrained": make_backbone(name, seed), "pixels": RawPixels(config.data.image_size)}
     if run.start.exists():
         models["start"] = make_backbone(name)
         load_into(models["start"], load_weights(run.start)[0], str(run.start))
