@@ -18,10 +18,16 @@ from typing import Any
 import torch
 
 import iecl
+from iecl.console import ProgressLine
 from iecl.data import shapes
+from iecl.data.defaults import resolve_data
+from iecl.data.settings import DataSettings
 from iecl.errors import TrainingError
-from iecl.evaluation.baselines import knn_of_pixels, knn_of_random
+from iecl.evaluation.baselines import baseline_model
+from iecl.evaluation.context import EvaluationContext
+from iecl.evaluation.knn import knn
 from iecl.runs.environment import describe_environment
+from iecl.weights.external import PIXELS, RANDOM, random_model
 
 RATES = (0.3, 1e-3)
 SEED = 42  # printed
@@ -38,6 +44,10 @@ SETS = (
 def main(out: Path) -> None:
     with ProcessPoolExecutor(len(RATES), mp_context=get_context("spawn")) as pool:  # no time is measured
         arms = list(pool.map(measure, RATES))
+    data = resolve_data(DataSettings(name=DATA))
+    look: dict[str, Any] = {"image_size": data.image_size, "mean": data.mean, "std": data.std}
+    untrained = EvaluationContext(random_model(BACKBONE, SEED, **look), RANDOM, DATA, ProgressLine(quiet=True))
+    pixels = untrained.beside(baseline_model(PIXELS, untrained.model, RANDOM, "knn"), PIXELS)
     result = {
         "question": "does ie-cl/paper train with AdamW at the printed rate of 0.3?",
         "command": f"iecl pretrain --recipe ie-cl/paper --data {DATA} --backbone {BACKBONE} --epochs {EPOCHS} "
@@ -47,8 +57,8 @@ def main(out: Path) -> None:
         "threads_given": os.environ.get("OMP_NUM_THREADS", ""),
         "shapes_version": shapes.VERSION,
         "date": datetime.now(UTC).date().isoformat(),
-        "knn_of_random_backbone": knn_of_random(DATA, BACKBONE, SEED),
-        "knn_of_pixels": knn_of_pixels(DATA),
+        "knn_of_random_backbone": knn(untrained.train, untrained.test).top1,
+        "knn_of_pixels": knn(pixels.train, pixels.test).top1,
         "arms": arms,
     }
     out.parent.mkdir(parents=True, exist_ok=True)

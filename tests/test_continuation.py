@@ -123,6 +123,6 @@ def test_resuming_and_starting_from_weights_exclude_each_other(short: Path) -> N
 
 
 def test_weights_of_another_backbone_are_refused(short: Path, image_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds a resnet10-w16, its weights do not fit resnet10-w32 \(--backbone\)"):
+    with pytest.raises(UserError, match=r"its backbone is resnet10-w16, not resnet10-w32 \(--backbone\)"):
         iecl.pretrain(image_folder, tmp_path / "new", **(RUN | {"backbone": "resnet10-w32"}), init_from=short)
     assert not (tmp_path / "new").exists()

@@ -103,6 +103,7 @@ def pretrain(
     init_from: str | Path = "",
     layout: str = "",
     allow: Sequence[str] = (),
+    download: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
@@ -117,9 +118,10 @@ def pretrain(
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
         settings: further settings by section, as in `{"optimizer": {"grad_clip": 1.0}}`.
         sets: the same as text, as in `["optimizer.grad_clip=1.0"]`.
-        init_from: a run or a file of weights that the backbone starts from; everything else starts new.
+        init_from: a run, a file of weights, or `imagenet`, that the backbone starts from; everything else starts new.
         layout: how a file from elsewhere names its tensors, where that is not clear.
         allow: patterns of its tensors that may be missing, misshapen or unexpected.
+        download: fetch the weights of `imagenet` that are not on this disk yet.
         resume: go on with the run in `out`; settings given here must equal the run's.
         overwrite: replace a run in `out`.
         quiet: show warnings only.
@@ -137,9 +139,11 @@ def pretrain(
             return Run(pretraining.resume(asked, quiet))
         if init_from:
             foreign = {"backbone": common.get("backbone", ""), "layout": layout, "allow": allow}
-            return Run(pretraining.start_from(str(init_from), foreign, asked, quiet))
+            return Run(pretraining.start_from(str(init_from), foreign, asked, quiet, download=download))
         if layout or allow:
             raise UserError("which file has that layout or exception?", where="--init-from", do="name it")
+        if download:
+            raise UserError("which weights are to be fetched?", where="--download", do="add --from imagenet")
         return Run(pretraining.start_afresh(asked, quiet))
 
 
@@ -223,7 +227,7 @@ def load(path: str | Path) -> Run:
 
 
 def evaluate(name: str, model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a run or a file of weights with the protocol `name` (see `iecl evaluate --help`) on labeled images."""
+    """Measure a run or a file of weights with the protocol `name` on labeled images: see `iecl.evaluation.runner`."""
     from iecl.evaluation.runner import evaluate as measure
 
     return measure(name, model, data, **options)

@@ -24,13 +24,12 @@ def demo(
         overwrite=overwrite,
         quiet=quiet,
     )
-    from iecl.evaluation.baselines import knn_of_pixels, knn_of_random
-
-    trained = run.evaluate("knn", quiet=quiet)
+    trained = run.evaluate("knn", quiet=quiet, baselines=("random", "pixels"))
+    untrained, pixels = trained["baselines"]
     result = {
         "knn_pretrained": trained["top1"],
-        "knn_random": knn_of_random("shapes", "resnet10-w16", seed),
-        "knn_pixels": knn_of_pixels("shapes"),
+        "knn_random": untrained["top1"],
+        "knn_pixels": pixels["top1"],
         "seed": seed,
         "epochs": epochs,
         "verdict": run.summary["verdict"],

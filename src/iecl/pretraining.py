@@ -48,32 +48,54 @@ def start_afresh(asked: Asked, quiet: bool) -> Path:
     return _start(config, place, quiet, lambda claimed: {"kind": "start"}, overwrite=asked.overwrite)
 
 
-def start_resolved(config: RunConfig, place: Path) -> Path:
-    """A run in whose configuration every choice is made; one that was stopped there goes on. Shows warnings only."""
+def start_resolved(config: RunConfig, place: Path, source: str = "") -> Path:
+    """A run in whose configuration every choice is made, from the weights in `source` if it names some.
+
+    One that was stopped there goes on. Shows warnings only.
+    """
     if RunDirectory(place).holds_run:
         return resume(Asked(place, "", "", {}, (), overwrite=False), quiet=True)
     # A start that was killed at once may have left a file or two, and no run.
-    return _start(config, place, True, lambda claimed: {"kind": "start"}, overwrite=True)
-
-
-@one_walk()
-def start_from(source: str, foreign: Mapping[str, Any], asked: Asked, quiet: bool) -> Path:
-    """A new run whose backbone begins with the weights of another, which its folder keeps."""
-    _announce_torch()
+    if not source:
+        return _start(config, place, True, lambda claimed: {"kind": "start"}, overwrite=True)
     from iecl.continuation import keep_start
     from iecl.evaluation.model import load_model
 
-    model = load_model(source, **foreign)
+    model = load_model(source)
+    _refuse_another_backbone(model.name, config.backbone.name, source)
+    return _start(config, place, True, lambda claimed: keep_start(claimed.run, model, source), overwrite=True)
+
+
+@one_walk()
+def start_from(source: str, foreign: Mapping[str, Any], asked: Asked, quiet: bool, *, download: bool = False) -> Path:
+    """A new run whose backbone begins with the weights of another, which its folder keeps.
+
+    Those that torchvision offers, called `imagenet`, may be fetched with `download`.
+    """
+    _announce_torch()
+    from iecl.continuation import keep_start
+    from iecl.evaluation.model import load_model
+    from iecl.weights.imagenet import IMAGENET, imagenet_model
+
+    if source == IMAGENET and not Path(source).exists():
+        model = imagenet_model(asked.given.get("backbone", {}).get("name", ""), download=download)
+    else:
+        model = load_model(source, **foreign)
     given = merge({"backbone": {"name": model.name}}, asked.given)
-    if given["backbone"]["name"] != model.name:
-        raise UserError(
-            f"{source} holds a {model.name}, its weights do not fit {given['backbone']['name']}", where="--backbone"
-        )
-    config, place = _config_afresh(replace(asked, given=given), quiet)
+    _refuse_another_backbone(model.name, given["backbone"]["name"], source)
+    config, place = _config_afresh(replace(asked, given=given), quiet, is_from_weights=True)
     log.info("starting from %s: %s", source, model.proof)
+    if not asked.recipe:
+        rate, warmup = config.optimizer.lr, config.optimizer.warmup_epochs
+        log.info("lr %g, warm-up %g epochs: for weights; change with --lr, optimizer.warmup_epochs", rate, warmup)
     return _start(
         config, place, quiet, lambda claimed: keep_start(claimed.run, model, source), overwrite=asked.overwrite
     )
+
+
+def _refuse_another_backbone(held: str, wanted: str, source: str) -> None:
+    if wanted != held:
+        raise UserError(f"{source} holds a {held}, its weights do not fit {wanted}", where="--backbone")
 
 
 def resume(asked: Asked, quiet: bool) -> Path:
@@ -110,8 +132,9 @@ def extend(parent: RunDirectory, epochs: int, out: str | Path, *, overwrite: boo
     return _start(with_launch(config), place, quiet, prepare, overwrite=overwrite)
 
 
-def _config_afresh(asked: Asked, quiet: bool) -> tuple[RunConfig, Path]:
+def _config_afresh(asked: Asked, quiet: bool, *, is_from_weights: bool = False) -> tuple[RunConfig, Path]:
     said: dict[str, Any] = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
+    said["is_from_weights"] = is_from_weights
     config = make_config(**said)
     place = Path(asked.out or Path("runs") / f"{config.title}-{Path(config.data.name).name}")
     if rank_at_start() == 0 and not asked.overwrite:

@@ -40,6 +40,14 @@ def test_one_model_under_two_protocols_is_not_comparable_and_says_why(tmp_path: 
         "crop share 1.0 against 0.875: up to 0.5 points (estimate)",
     ]
     assert "b against a, knn: +1.00 points; NOT COMPARABLE" in made["text"]
+    assert [row["is_other_protocol"] for row in made["results"]] == [False, True]
+
+
+def test_the_table_shows_image_sizes_and_marks_another_protocol(tmp_path: Path) -> None:
+    items = [write(tmp_path, name, protocol={"image_size": size}) for name, size in (("a", 32), ("b", 32), ("c", 64))]
+    rows = [[cell.strip() for cell in line.split("|")] for line in compare(items)["text"].split("\n")[2:5]]
+    assert [row[-3] for row in rows] == ["32", "32", "64"]
+    assert [row[-2].endswith("*") for row in rows] == [False, False, True]
 
 
 def in_run(folder: Path, *names: str, **changes: Any) -> str:

@@ -52,6 +52,7 @@ def test_what_cannot_be_measured_is_said_before_any_work(made_run: MadeRun, only
 
 def result(evaluation: str, method: str, **more: object) -> dict[str, object]:
     known = {"model": "a", "numbers": ["miou"], "miou": 0.5, "n_test": 148, "protocol": {"repetitions": 1}}
+    known |= {"protocol_hash": "0"}
     return known | {"evaluation": evaluation, "method": method} | more
 
 
@@ -60,7 +61,16 @@ def test_a_table_has_what_the_paper_prints_beside_what_was_measured() -> None:
     assert [cell.strip() for cell in lines[0].strip("|").split("|")][-1] == "paper"
     assert "50.00 %" in lines[2]
     assert "78.12 %" in lines[2]
-    assert lines[3].rstrip("| ").endswith("148")  # the paper's table has no such row
+    assert lines[3].split("|")[-2].strip() == ""  # the paper's table has no such row
+
+
+def test_a_row_of_another_protocol_is_marked_with_what_differs() -> None:
+    rows = [result("knn", "byol", protocol={"repetitions": 1, "image_size": 64}, protocol_hash="aa")]
+    rows.append(result("knn", "byol", model="b", protocol={"repetitions": 1, "image_size": 32}, protocol_hash="bb"))
+    first, second, note = compared(rows).splitlines()[2:]
+    assert [cell.strip() for cell in first.split("|")[7:9]] == ["64", "aa"]
+    assert [cell.strip() for cell in second.split("|")[7:9]] == ["32", "bb *"]
+    assert note == " * b: not comparable with the first row: image size 32 against 64"
 
 
 def test_a_deviation_is_shown_where_there_are_several_seeds() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,9 @@ def test_a_run_is_inspected_on_its_own_images(form: str, runs: dict[str, Path]) 
     names = {Path(file).name for file in found["files"]}
     assert names == {"inspection.json", "layers.svg", "training.svg"} | ({"block.png"} if form != "none" else set())
     assert all(Path(file).stat().st_size > 1000 for file in found["files"])
+    assert found["layers"][-2]["pooled_entropy"] == pytest.approx(found["layers"][-1]["entropy"], abs=1e-2)
+    drawn = (runs[form] / "inspection" / "training.svg").read_text()
+    assert ("entropy gain" in drawn) == (form != "none")  # no axis for a block that is not there
     assert json.loads((runs[form] / "inspection" / "inspection.json").read_text())["findings"] == found["findings"]
     assert all(path.stat().st_mtime_ns == when for path, when in before.items()), "looking changes nothing"
     assert found == iecl.inspect(runs[form], images=16)
@@ -156,5 +160,9 @@ def test_the_stage_that_loses_most_is_named() -> None:
         None, [stage("images", 3.0), stage("a", 2.9), stage("b", 1.0), stage("features", 1.2)], readings, 64
     )
     assert any("lost between a and b: 2.90 to 1.00 of 4.14 nats" in line for line in losing)
+    maps = replace(stage("maps", 3.5), pooled_entropy=2.1)
+    pooled = findings(None, [stage("images", 3.0), maps, stage("features", 2.1)], readings, 64)
+    assert any("no stage loses entropy" in line for line in pooled)  # 128 means are not compared with 8,192 numbers
+    assert any("pooling the maps of maps, 10 numbers, leaves 2.10 of 3.50 nats" in line for line in pooled)
     keeping = findings(None, [stage("images", 3.0), stage("features", 3.1)], readings, 64)
     assert any("no stage loses entropy" in line for line in keeping)

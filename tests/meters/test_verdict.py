@@ -12,7 +12,7 @@ from torch import Tensor
 
 from iecl.losses.info_nce import info_nce
 from iecl.meters.embedding import read_embedding
-from iecl.meters.verdict import verdict
+from iecl.meters.verdict import MORE_STEPS, verdict
 
 Row = dict[str, float]
 
@@ -41,6 +41,31 @@ def test_one_reading_is_not_called_readings() -> None:
         "too short",
         ("1 reading of the loss, 8 are needed for a verdict",),
     )
+
+
+def came_out(name: str, trained: float, untrained: float, pixels: float) -> dict[str, object]:
+    scores = {"trained": trained, "untrained": untrained, "pixels": pixels}
+    return {"images": 1000, "scores": {row: {name: share} for row, share in scores.items()}}
+
+
+@pytest.mark.parametrize("name", ["knn", "own_view"])
+def test_a_run_that_changed_nothing_is_not_healthy(name: str) -> None:
+    judged = verdict(log(**HEALTHY), outcome=came_out(name, 0.31, 0.30, 0.2))
+    assert (judged.word, judged.advice) == ("slow", MORE_STEPS)
+    assert "31.0 %, the untrained network has 30.0 %: nothing was gained yet" in judged.reasons[0]
+    better = verdict(log(**HEALTHY), outcome=came_out(name, 0.36, 0.30, 0.2))
+    assert better.word == "healthy"
+    assert "36.0 % (untrained 30.0 %, raw pixels 20.0 %)" in better.reasons[1]
+
+
+def test_classes_that_raw_pixels_tell_apart_better_are_not_learned_yet() -> None:
+    judged = verdict(log(**HEALTHY), outcome=came_out("knn", 0.40, 0.30, 0.45))
+    assert judged.word == "slow"
+    assert judged.reasons == ("kNN is 40.0 %, raw pixels have 45.0 %",)
+
+
+def test_views_that_anything_finds_again_judge_nothing() -> None:
+    assert verdict(log(**HEALTHY), outcome=came_out("own_view", 1.0, 1.0, 1.0)).word == "healthy"
 
 
 def test_a_run_that_learns_is_healthy_and_says_how_far_it_came() -> None:

@@ -173,3 +173,14 @@ def test_a_setting_that_came_later_leaves_the_names_of_earlier_cells() -> None:
             )
             other = before | {section: before.get(section, {}) | {key: "another"}}
             assert training_name(other, "digits") != training_name(before, "digits")
+
+
+def test_weights_to_start_from_are_known_by_what_they_are(tmp_path: Path) -> None:
+    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        (tmp_path / name).write_bytes(content)
+    settings = {"method": {"name": "simclr"}, "optimizer": {"lr": 1e-3, "warmup_epochs": 1.0}}
+    plain, a, b, c = (
+        named(settings=settings, init_from=str(tmp_path / name) if name else "").training for name in ("", *"abc")
+    )
+    assert a == b
+    assert len({plain, a, c}) == 3

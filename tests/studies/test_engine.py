@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from iecl.runs.directory import RunDirectory
 from iecl.studies.cell import Cell, Measurement
 from iecl.studies.engine import CellStatus, look_at_cells, run_cells, seconds_left
 from iecl.studies.folder import StudyFolder
+from iecl.weights.file import load_weights
 from made_images import make_images
+from made_runs import MadeRun
 
 SETTINGS = {
     "method": {"name": "simclr", "hidden_dim": 16, "out_dim": 8},
@@ -250,3 +253,17 @@ def test_a_damaged_record_is_named(finished: Path, tmp_path: Path) -> None:
     file.write_text('{"training": 5}')
     with pytest.raises(UserError, match=r"cells/\w+.json is damaged: training is not a table"):
         look_at_cells([cell(finished / "images")], folder)
+
+
+def test_a_cell_starts_from_the_weights_it_names(tmp_path: Path) -> None:
+    source = MadeRun(tmp_path / "source")
+    source.save_weights()
+    still = {"optimizer": {"lr": 1e-30, "weight_decay": 0.0}}
+    one = replace(cell(make_images(tmp_path), epochs=1), init_from=str(source.directory.path))
+    one = replace(one, settings={**one.settings, **still})
+    (done,) = run_cells([one], tmp_path / "study")
+    assert done.state == "done", done.record
+    assert done.record["init_from"].startswith("weights-")
+    (file,) = (tmp_path / "study" / "runs").glob("*/weights.safetensors")
+    trained, begun = (load_weights(path)[0]["conv1.weight"] for path in (file, source.directory.weights))
+    assert torch.equal(trained, begun)

@@ -263,3 +263,12 @@ def test_the_study_of_the_guide_runs_as_it_is_shown(
     }
     from_python = iecl.study("temperature.toml", dry=True)
     assert from_python["text"] == out
+
+
+def test_an_arm_may_start_from_weights(tmp_path: Path) -> None:
+    text = TEXT.replace('"method.temperature" = 0.1', '"method.temperature" = 0.1\ninit_from = "old.safetensors"')
+    cells = read_study(written(tmp_path, text)).cells()
+    assert cells[Place("low", "digits", 0)].init_from == "old.safetensors"
+    assert cells[Place("high", "digits", 0)].init_from == ""
+    with pytest.raises(UserError, match="init_from is no setting"):
+        read_study(written(tmp_path, text.replace('"old.safetensors"', "5")))

@@ -103,6 +103,7 @@ def _dispatch(words: list[str]) -> int:
         word = extra[0].partition("=")[0]
         do = suggested_flag(word, flags) if word.startswith("-") else f"see: {chosen.prog} --help"
         raise UserError(f"{chosen.prog} does not know {word!r}", do=do)
+    args.words = words
     keep_freed_memory()  # the process is ours
     result: dict[str, Any] = import_module(f"iecl.cli.{args.verb}").run(args)
     if args.json:

@@ -1,6 +1,7 @@
 """`iecl demo`: does it learn anything? A short run on generated images, against a random backbone and raw pixels."""
 
 import argparse
+import shlex
 from typing import Any
 
 from iecl.cli.command import say
@@ -23,5 +24,5 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for name in ("pretrained", "random", "pixels"):
         share = result[f"knn_{name}"]
         say(args, f"  {name:<11}{100 * share:5.1f} %  {'█' * round(40 * share)}")
-    say(args, f"run directory: {result['run']}", f"next: iecl describe {result['run']}")
+    say(args, f"run directory: {result['run']}", f"next: iecl describe {shlex.quote(result['run'])}")
     return result

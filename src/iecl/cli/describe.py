@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import shlex
 import textwrap
 from dataclasses import asdict, fields
 from itertools import takewhile
@@ -13,6 +14,7 @@ from iecl.comparison.results import read_result, result_files
 from iecl.data.settings import LEAST_SIDE
 from iecl.errors import UserError, did_you_mean
 from iecl.files import MOST_TOML, check, parse_toml, read_text
+from iecl.meters.outcome import outcome_table
 from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER
 from iecl.names import current_settings
 from iecl.recipes import list_recipes
@@ -78,6 +80,8 @@ def _describe_run(args: argparse.Namespace, found: RunDirectory) -> dict[str, An
         say(args, f"kept checkpoints of epochs {', '.join(map(str, kept))}: {found.kept_checkpoint(kept[-1]).parent}")
     if "verdict" in summary:
         say(args, f"verdict: {summary['verdict']}: {'; '.join(summary.get('reasons', []))}")
+    if "outcome" in summary:
+        say(args, *outcome_table(summary["outcome"]))
     for result in results:
         number = result["numbers"][0]
         say(
@@ -107,7 +111,11 @@ def _describe_weights(args: argparse.Namespace, path: Path) -> dict[str, Any]:
     state, metadata = load_weights(path)
     say(args, f"{path}: {len(state)} tensors, {sum(tensor.numel() for tensor in state.values()):,} numbers")
     short = {name: value for name, value in metadata.items() if "\n" not in value and len(value) < LONGEST}
-    say(args, *(f"  {name}: {value}" for name, value in short.items()), f"check it with: iecl verify {path}")
+    say(
+        args,
+        *(f"  {name}: {value}" for name, value in short.items()),
+        f"check it with: iecl verify {shlex.quote(str(path))}",
+    )
     return {"file": str(path), "tensors": {name: list(t.shape) for name, t in state.items()}, "metadata": metadata}
 
 

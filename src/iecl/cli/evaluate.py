@@ -27,7 +27,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", help="labeled folder, packed file or dataset (VOCdevkit for detection and segmentation)"
     )
     parser.add_argument("--voc", help="all: VOCdevkit folder, for detection and segmentation too")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="all: these evaluations and no others")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="all: these evaluations and no others; may be repeated",
+    )
+    parser.add_argument(
+        "--baseline",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="measure this too, on the same images: random (untrained), pixels, or a run or file; may be repeated",
+    )
     add_source(parser)
     parser.add_argument("--method", default="", help="what trained such a file, for the table, as in supervised")
     parser.add_argument("--seeds", type=int, help="repetitions with other seeds; default: 1, and 3 for all")
@@ -51,14 +65,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     _check_names(args, options)
     if len(args.model) > 1 and args.out:
         raise UserError("several models do not fit into one result", where="--out", do="leave it out")
+    if args.baseline and args.evaluation == ALL:
+        raise UserError("a baseline belongs to one evaluation", where="--baseline", do="name it, as in evaluate knn")
     results = [_one(args, model, options) for model in args.model]
-    if len(results) == 1:
-        return results[0]
-    from iecl.evaluation.card import compared
+    whole = [each for result in results for each in result.get("results", [result, *result.get("baselines", [])])]
+    if len(results) > 1 or args.baseline:
+        from iecl.evaluation.card import compared
 
-    whole = [each for result in results for each in result.get("results", [result])]
-    say(args, *compared(whole).split("\n"))
-    return {"evaluation": args.evaluation, "results": results}
+        say(args, *compared(whole).split("\n"))
+    return {"evaluation": args.evaluation, "results": results} if len(results) > 1 else results[0]
 
 
 def _check_names(args: argparse.Namespace, options: dict[str, Any]) -> None:
@@ -89,7 +104,7 @@ def _one(args: argparse.Namespace, model: str, options: dict[str, Any]) -> dict[
         return card
     if args.voc or args.only:
         raise UserError("--voc and --only belong to all", where=f"iecl evaluate {args.evaluation}", do="use --data")
-    result = api.evaluate(args.evaluation, model, args.data, **given, **options)
+    result = api.evaluate(args.evaluation, model, args.data, baselines=args.baseline, **given, **options)
     say(
         args,
         _sentence(result),

@@ -1,6 +1,7 @@
 """`iecl pack FOLDER --out FILE`."""
 
 import argparse
+import shlex
 from typing import Any
 
 from iecl.cli.command import say
@@ -41,6 +42,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         args,
         f"{made['images']:,} images of {made['side']} px{f' ({parts})' if parts else ''} in {made['path']}, "
         f"{made['megabytes']:,.0f} MB" + (f"; {made['skipped']:,} files could not be read" if made["skipped"] else ""),
-        f"next: iecl pretrain --data {made['path']}",
+        f"next: iecl pretrain --data {shlex.quote(made['path'])}",
     )
     return made

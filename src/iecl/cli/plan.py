@@ -1,6 +1,8 @@
 """`iecl plan --data ...`: what a run will take, before it is started."""
 
 import argparse
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iecl.cli.command import say
@@ -21,7 +23,23 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     made = api.plan(args.data, **asked(args), out=args.out, seconds=args.seconds, quiet=args.quiet)
     say(args, *words(made))
-    flags = {**made["flags"], **({"--out": args.out} if args.out else {})}
-    flags["--batch-size"] = made["suggested"]["batch_size"]
-    say(args, f"next: iecl pretrain with the same flags {' '.join(f'{name} {value}' for name, value in flags.items())}")
+    flags = {**made["flags"], "--batch-size": made["suggested"]["batch_size"]}
+    say(args, f"next: {next_command(args.words, flags)}")
     return made
+
+
+def next_command(words: Sequence[str], flags: Mapping[str, Any]) -> str:
+    """The run that was planned, with the batch that was found and what was chosen by a look at the clock.
+
+    >>> next_command(["plan", "--data", "my photos", "--seconds=5", "--batch-size", "64", "--json"], {"--batch-size": 32})
+    "iecl pretrain --data 'my photos' --batch-size 32"
+    """
+    kept, rest = [], iter(words[1:])
+    for word in rest:
+        name = word.partition("=")[0]
+        if name == "--seconds" or name in flags:
+            if "=" not in word:
+                next(rest)
+        elif name not in ("--json", "--quiet", "--debug"):
+            kept.append(word)
+    return shlex.join(["iecl", "pretrain", *kept, *(str(part) for pair in flags.items() for part in pair)])

@@ -1,11 +1,13 @@
 """`iecl pretrain`: arguments, one call, closing lines."""
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
 from iecl.cli.weights_source import add_exceptions
 from iecl.launch import rank_at_start
+from iecl.runs.records import has_labels
 
 if TYPE_CHECKING:
     from iecl.api import Run
@@ -17,8 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="", help="run directory to write; default: runs/METHOD-DATA")
     parser.add_argument("--seed", type=int, help="decides every random draw")
     parser.add_argument(
-        "--init-from", "--from", dest="init_from", default="", help="run or file of weights to start from"
+        "--init-from",
+        "--from",
+        dest="init_from",
+        default="",
+        help="run or file of weights to start from, or imagenet: torchvision's for the backbone",
     )
+    parser.add_argument("--download", action="store_true", help="fetch the weights of --from imagenet if need be")
     add_exceptions(parser)
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
     parser.add_argument("--overwrite", action="store_true", help="replace a run in --out")
@@ -83,6 +90,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         init_from=args.init_from,
         layout=args.layout,
         allow=args.allow,
+        download=args.download,
         resume=args.resume,
         overwrite=args.overwrite,
         quiet=args.quiet,
@@ -101,7 +109,8 @@ def closing(args: argparse.Namespace, made: "Run") -> dict[str, Any]:
         f"verdict: {summary.get('verdict', 'not known')}"
         + (f", online kNN {100 * knn:.1f} %" if knn is not None else ""),
     )
-    labeled = f"next: iecl evaluate knn {made.path}"
-    unlabeled = f"next: iecl embed {made.path} --data FOLDER --out features.npz"
-    say(args, f"run directory: {made.path}", unlabeled if knn is None else labeled)
+    run, features = shlex.quote(str(made.path)), shlex.quote(str(made.path / "features.npz"))
+    labeled = f"next: iecl evaluate knn {run} --baseline random --baseline pixels"
+    unlabeled = f"next: iecl embed {run} --data {shlex.quote(made.settings['data']['name'])} --out {features}"
+    say(args, f"run directory: {made.path}", labeled if has_labels(summary) else unlabeled)
     return {"run": str(made.path), "summary": summary}

@@ -1,6 +1,7 @@
 """Results of evaluations as a comparison needs them: from run directories, from files, or by hand."""
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from iecl.errors import UserError
 from iecl.files import fault, number, read_json
 from iecl.names import current_protocol
 from iecl.runs.directory import RunDirectory
+from iecl.runs.records import has_labels
 
 NEEDED: dict[str, Any] = {"evaluation": str, "numbers": list[str], "protocol": dict, "data": str}
 NEEDED |= {"n_train": int, "n_test": int}
@@ -56,7 +58,11 @@ def read_results(item: str) -> Iterator[Result]:
         run = RunDirectory.existing(path)
         files = result_files(run)
         if not files:
-            raise UserError(f"{path} has no evaluation", where=item, do=f"run: iecl evaluate knn {path}")
+            summary, where = run.read_summary(), shlex.quote(str(path))
+            do = f"run: iecl evaluate knn {where}"
+            if summary.get("finished") and not has_labels(summary):
+                do = f"its images have no labels: scores without labels are shown by: iecl describe {where}"
+            raise UserError(f"{path} has no evaluation", where=item, do=do)
         results = [_from_json(file, path.name) for file in files]
         chosen = {result.evaluation for result in results if result.is_chosen}
         for result in sorted(results, key=lambda result: (result.evaluation, result.is_chosen)):  # the last one first

@@ -28,6 +28,10 @@ def compare(items: Sequence[str], evaluation: str = "") -> dict[str, Any]:
     pairs = [
         _pair(_partner(results, result), result) for result in results[1:] if _partner(results, result) is not result
     ]
+    partners = {id(result): _partner(results, result) for result in results}
+    for row, result in zip(rows, results, strict=True):
+        other = partners[id(result)]
+        row["is_other_protocol"] = bool(result.evaluation and other.evaluation and unlike(other, result))
     text = [_table(rows), *(pair["words"] for pair in pairs)]
     return {"results": rows, "comparisons": pairs, "text": "\n".join(text)}
 
@@ -54,6 +58,7 @@ def _row(result: Result) -> dict[str, Any]:
         "seeds": len(result.by_seed) or (1 if result.evaluation else 0),
         "n_test": result.n_test,
         "protocol_hash": result.protocol_hash,
+        "image_size": result.protocol.get("image_size"),
         **result.free,
     }
 
@@ -67,10 +72,12 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         body.append(
             [
                 *(row["label"], name, f"{100 * row['value']:.2f} %", between, seeds, n),
-                *(str(row.get("checkpoint", "")), row["protocol_hash"]),
+                *(str(row.get("checkpoint", "")), str(row["image_size"] or "")),
+                row["protocol_hash"] + (" *" if row["is_other_protocol"] else ""),
             ]
         )
-    return plain_table(["result", "number", "value", "95 % interval", "seeds", "n", "checkpoint", "protocol"], body)
+    head = ["result", "number", "value", "95 % interval", "seeds", "n", "checkpoint", "px", "protocol"]
+    return plain_table(head, body)
 
 
 def _pair(first: Result, second: Result) -> dict[str, Any]:

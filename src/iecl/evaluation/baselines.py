@@ -1,43 +1,47 @@
-"""What doing nothing gives: raw pixels, and a backbone that was never trained."""
+"""What doing nothing gives, beside a backbone: one that was never trained, raw pixels, or weights from elsewhere."""
 
-import torch
+from pathlib import Path
+from typing import Any
 
-from iecl.console import ProgressLine
-from iecl.data.defaults import resolve_data
-from iecl.data.factory import open_source
-from iecl.data.loader import in_order
-from iecl.data.settings import DataSettings
-from iecl.evaluation.context import EvaluationContext
-from iecl.evaluation.features import Features
-from iecl.evaluation.knn import knn
-from iecl.views.pipeline import make_plain
-from iecl.views.policies import plain_share
-from iecl.weights.external import RANDOM, random_model
+from iecl.backbones.pixels import RawPixels
+from iecl.errors import UserError
+from iecl.evaluation.model import load_model
+from iecl.runs.directory import RunDirectory
+from iecl.training.config import read_config
+from iecl.weights.external import PIXELS, RANDOM, external_info, random_model
+from iecl.weights.file import says_backbone
+from iecl.weights.model import LoadedModel
 
-
-def knn_of_pixels(data: str) -> float:
-    """Accuracy by kNN of the pixels themselves, as mean-free vectors."""
-    settings = resolve_data(DataSettings(name=data))
-    train, test = (_pixels(settings, split) for split in ("train-part", "test"))
-    mean = train.values.mean(0)
-    return knn(
-        Features(train.values - mean, train.labels, train.index), Features(test.values - mean, test.labels, test.index)
-    ).top1
+FROZEN = ("knn", "linear", "fewshot")
+"""Evaluations of features, which pixels may stand in for."""
 
 
-def knn_of_random(data: str, backbone: str, seed: int = 0) -> float:
-    """Accuracy by kNN of a freshly initialized backbone whose batch norms have seen a few batches."""
-    settings = resolve_data(DataSettings(name=data))
-    model = random_model(backbone, seed, image_size=settings.image_size, mean=settings.mean, std=settings.std)
-    context = EvaluationContext(model, RANDOM, data, ProgressLine(quiet=True), device=torch.device("cpu"))
-    return knn(context.train, context.test).top1
+def baseline_model(word: str, model: LoadedModel, target: Path | str, evaluation: str) -> LoadedModel:
+    """What `--baseline` calls `word`, to be held against the model of `target`.
 
+    An untrained network and pixels see images as the model does. The network is the one that the run began with, if
+    `target` is a run. A file that does not say what it holds is taken for the model's backbone.
 
-def _pixels(settings: DataSettings, split: str) -> Features:
-    look = (settings.image_size, settings.mean, settings.std, plain_share(settings.image_size))
-    rows = [
-        (make_plain(b.images, b.sizes, *look).flatten(1), b.labels, b.index)
-        for b in in_order(open_source(settings, split), 256)
-    ]
-    values, labels, index = (torch.cat(part) for part in zip(*rows, strict=True))
-    return Features(values, labels, index)
+    Raises:
+        UserError: there is no such baseline, or it does not go with the evaluation.
+    """
+    look: dict[str, Any] = {"image_size": model.image_size, "mean": model.mean, "std": model.std}
+    path = Path(word)
+    if word == RANDOM:
+        is_run = Path(target).is_dir()
+        seed = read_config(RunDirectory(target)).training.seed if is_run else 0
+        return random_model(model.name, seed, **look)
+    if word == PIXELS:
+        if evaluation not in FROZEN:
+            do = f"use it with one of: {', '.join(FROZEN)}"
+            raise UserError(f"pixels have no weights for {evaluation} to train", where="--baseline", do=do)
+        info = external_info(PIXELS, method=PIXELS, **look)
+        return LoadedModel(
+            RawPixels(model.image_size).eval(), info, "no network", "no weights: the pixels of the images"
+        )
+    if not path.exists():
+        do = f"give {RANDOM}, {PIXELS}, a run directory or a file of weights"
+        raise UserError(f"there is no baseline {word!r}", where="--baseline", do=do)
+    if path.is_dir() or says_backbone(path):
+        return load_model(path)
+    return load_model(path, backbone=model.name, image_size=model.image_size)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from iecl.comparison.protocols import deciding
 from iecl.console import ProgressLine, one_line, plain_table
 from iecl.data.listing import one_walk
 from iecl.errors import UserError, did_you_mean
@@ -17,6 +18,8 @@ from iecl.runs.directory import RunDirectory, write_json
 
 ON_VOC = ("detection", "segmentation")
 """Evaluations that read boxes and masks, not classes."""
+OTHER = " *"
+"""Marks a row of another protocol."""
 Options = Mapping[str, Mapping[str, Any]]
 
 
@@ -115,13 +118,31 @@ def numbers(results: Iterable[Mapping[str, Any]]) -> str:
 
 
 def compared(results: Iterable[Mapping[str, Any]]) -> str:
-    """The first number of each evaluation for several models, next to what the paper prints for their methods."""
-    rows = []
+    """The first number of each evaluation for several models, next to what the paper prints for their methods.
+
+    A row that was measured by another protocol than the first of its evaluation is marked.
+    """
+    rows, first, notes = [], dict[str, Mapping[str, Any]](), []
     for result in results:
-        name = result["numbers"][0]
-        shown = f"{result['evaluation']} {name.replace('_', ' ')}"
-        rows.append([result["model"], result["method"], shown, _share(result, name), *_base(result, name)])
-    return plain_table(["model", "method", "number", "measured", "seeds", "n", "paper"], rows)
+        name, kind = result["numbers"][0], result["evaluation"]
+        usual = first.setdefault(kind, result)
+        mark = "" if result["protocol_hash"] == usual["protocol_hash"] else OTHER
+        if mark:
+            notes.append(f"{OTHER} {result['model']}: {_unlike(usual['protocol'], result['protocol'])}")
+        spoken = [str(result["protocol"].get("image_size", "")), result["protocol_hash"] + mark]
+        number = f"{kind} {name.replace('_', ' ')}"
+        seeds, n, paper = _base(result, name)
+        rows.append([result["model"], result["method"], number, _share(result, name), seeds, n, *spoken, paper])
+    head = ["model", "method", "number", "measured", "seeds", "n", "px", "protocol", "paper"]
+    return "\n".join([plain_table(head, rows), *map(one_line, notes)])
+
+
+def _unlike(usual: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """In which parts two protocols differ, as in `another protocol: image size 32 against 64`."""
+    here, there = deciding(usual), deciding(other)
+    parts = [key for key in dict.fromkeys([*here, *there]) if here.get(key) != there.get(key)]
+    words = (f"{key.replace('_', ' ')} {_words(there.get(key))} against {_words(here.get(key))}" for key in parts)
+    return f"not comparable with the first row: {'; '.join(words)}"
 
 
 def _share(result: Mapping[str, Any], name: str) -> str:

@@ -23,11 +23,11 @@ from iecl.runs.directory import RunDirectory
 from iecl.training.config import read_config
 from iecl.views.pipeline import make_plain
 from iecl.views.policies import SMALL, plain_share
-from iecl.weights.external import RANDOM
+from iecl.weights.external import PIXELS, RANDOM
 from iecl.weights.model import LoadedModel
 
-STATISTICS_BATCHES, STATISTICS_BATCH = 8, 256
-"""How much an untrained backbone's batch norms see before it is measured."""
+UNTRAINED, STATISTICS_BATCH = {RANDOM: 8, PIXELS: None}, 256
+"""How many batches an untrained backbone's batch norms see before it is measured; None: all."""
 
 
 def best_device() -> torch.device:
@@ -55,6 +55,8 @@ class EvaluationContext:
     device: torch.device = field(default_factory=best_device)
     skipped: dict[str, str] = field(default_factory=dict)
     """Reason by path of each file that was left out."""
+    beside_of: "EvaluationContext | None" = None
+    """The context whose images these are; a result is then kept with the other model's, and nowhere else."""
 
     def __post_init__(self) -> None:
         self.model.backbone.to(self.device)
@@ -62,6 +64,9 @@ class EvaluationContext:
     @cached_property
     def data(self) -> DataSettings:
         """Which images to read: those named, or those of the run, for views of the model's size."""
+        if self.beside_of is not None:
+            data, size = self.beside_of.data, self.model.image_size
+            return data if size == data.image_size else resolve_data(replace(data, image_size=size, decode_size=0))
         is_run = Path(self.target).is_dir()
         trained_on = read_config(RunDirectory(self.target)).data if is_run else DataSettings()
         if self.given is not None:
@@ -77,6 +82,10 @@ class EvaluationContext:
             chosen = replace(chosen, validation=self.part == "validation")
         megabytes = chosen.cache_megabytes if self.keep_decoded else 0
         return resolve_data(replace(chosen, image_size=self.model.image_size, cache_megabytes=megabytes))
+
+    def beside(self, model: LoadedModel, target: Path | str) -> "EvaluationContext":
+        """The same images for another model."""
+        return replace(self, model=model, target=target, beside_of=self, work=None, skipped={})
 
     @property
     def data_name(self) -> str:
@@ -126,17 +135,20 @@ class EvaluationContext:
     def train(self) -> Features:
         """One row for each labeled training image, seen once and plain."""
         both = self.train_images, self.test_images  # a fault of either ends the work before it starts
-        if self.model.method == RANDOM:
+        if self.model.method in UNTRAINED:
             self._estimate_statistics()
         return self.features(both[0], "train").labeled("train")
 
     @torch.no_grad()
     def _estimate_statistics(self) -> None:
-        """Without this the running statistics of an untrained batch norm are those of no data at all."""
+        """Without this the running statistics of an untrained batch norm are those of no data at all.
+
+        The mean of all pixels is that of all training images.
+        """
         model = self.model
         model.backbone.train()
         batches = in_order(self.train_images, STATISTICS_BATCH, self.data.num_workers, self._skip)
-        for images in islice(batches, STATISTICS_BATCHES):
+        for images in islice(batches, UNTRAINED[model.method]):
             seen = images.to(self.device)
             share = plain_share(model.image_size)
             model.backbone(make_plain(seen.images, seen.sizes, model.image_size, model.mean, model.std, share))

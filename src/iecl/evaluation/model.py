@@ -10,6 +10,7 @@ from iecl.runs.directory import RunDirectory
 from iecl.training.config import read_config
 from iecl.training.trained_backbone import trained_backbone
 from iecl.weights.external import RANDOM, external_model, random_model
+from iecl.weights.file import says_backbone
 from iecl.weights.model import LoadedModel, load_file
 
 CHECKPOINTS = ("final", "last", "best")
@@ -34,7 +35,7 @@ def load_model(
             a file in any layout of `iecl.weights.layouts`, or `random` for a backbone that was never trained.
         checkpoint: of a run: `final`, the weights at its end (of a run that is not finished: its newest checkpoint);
             `last`, the newest checkpoint; `best`, the best one by the run's own measure, which knows no test set.
-        backbone: what a file from elsewhere holds; everything else says so itself.
+        backbone: what a file from elsewhere holds; everything else says so itself, and must not be contradicted.
         image_size: side of a view for a backbone from elsewhere; 0: what it is meant for.
         layout: how such a file names its tensors; empty: the only layout that fits.
         allow: patterns of tensors that may be missing, misshapen or unexpected in such a file; nothing else is.
@@ -47,10 +48,15 @@ def load_model(
         do = did_you_mean(checkpoint, CHECKPOINTS)
         raise UserError(f"no checkpoint is called {checkpoint!r}", where="--checkpoint", do=do)
     path = Path(target)
-    if allow and (not backbone or path.is_dir() or target == RANDOM):
+    said: dict[str, str | int] = {"backbone": backbone, "image_size": image_size, "method": method}
+    is_ours = path.is_dir() or (path.suffix == ".ckpt" and RunDirectory(path.parent.parent).holds_run)
+    is_ours = is_ours or (path.is_file() and says_backbone(path))
+    if allow and (not backbone or is_ours or target == RANDOM):
         raise UserError(f"the weights of {target} must be whole", where="--allow", do="it is for files with --backbone")
+    if layout and (is_ours or target == RANDOM):
+        raise UserError(f"the layout of {target} is known", where="--layout", do="it is for files from elsewhere")
     if path.is_dir():
-        return _from_run(RunDirectory.existing(path, where=str(path)), checkpoint)
+        return _from_run(RunDirectory.existing(path, where=str(path)), checkpoint).refuse_other(target, **said)
     if checkpoint != "final" and (path.exists() or target == RANDOM):
         raise UserError(f"{target} is one set of weights", where="--checkpoint", do="leave it out")
     if not path.exists() and target != RANDOM:
@@ -60,13 +66,14 @@ def load_model(
             do=f"give a run directory, a file of weights, or {RANDOM}",
         )
     if path.suffix == ".ckpt" and RunDirectory(path.parent.parent).holds_run:
-        return _from_checkpoint(RunDirectory(path.parent.parent), load_checkpoint(path), path.stem)
+        run = RunDirectory(path.parent.parent)
+        return _from_checkpoint(run, load_checkpoint(path), path.stem).refuse_other(target, **said)
     if target == RANDOM:
         if not backbone:
             raise UserError("random of which backbone?", where="--backbone", do="name it, as in --backbone resnet18")
         return random_model(backbone, image_size=image_size)
-    if not backbone:
-        return load_file(path)
+    if is_ours or not backbone:
+        return load_file(path).refuse_other(target, **said)
     return external_model(path, backbone, layout, allow, image_size=image_size, method=method)
 
 

@@ -17,6 +17,7 @@ from iecl.data.defaults import folder_of
 from iecl.data.listing import one_walk
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
+from iecl.evaluation.baselines import baseline_model
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.model import EXTERNAL, load_model
@@ -35,6 +36,7 @@ def evaluate(
     seeds: int = 1,
     out: Path | str | None = None,
     quiet: bool = True,
+    baselines: Sequence[str] = (),
     **options: Any,
 ) -> dict[str, Any]:
     """Measure a backbone; returns the scores together with the whole protocol that they belong to.
@@ -50,6 +52,8 @@ def evaluate(
         seeds: how often to repeat, each time with another seed; the numbers are then means.
         out: a JSON file for the result, besides the one in a run directory.
         quiet: show no progress.
+        baselines: what to measure in the same way on the same images: `random`, an untrained network, `pixels`, runs
+            and files of weights; their results are in `baselines` of this one.
         **options: the evaluation's own settings, and what `load_model` takes for a file from elsewhere and `random`:
             backbone, image_size, layout, allow, method.
 
@@ -61,7 +65,9 @@ def evaluate(
     model = load_model(target, checkpoint, **external)
     with ProgressLine(quiet) as line:
         context = EvaluationContext(model, target, data, line, keep_decoded=evaluation.rereads)
-        return measure(name, evaluation, context, seeds=seeds, checkpoint=checkpoint, out=out)
+        others = [(word, baseline_model(word, model, target, name)) for word in dict.fromkeys(baselines)]
+        held = [measure(name, evaluation, context.beside(other, word), seeds=seeds) for word, other in others]
+        return measure(name, evaluation, context, seeds=seeds, checkpoint=checkpoint, out=out, baselines=held)
 
 
 def prepare(name: str, options: Mapping[str, Any]) -> Evaluation:
@@ -78,8 +84,12 @@ def measure(
     seeds: int = 1,
     checkpoint: str = "final",
     out: Path | str | None = None,
+    baselines: Sequence[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Run an evaluation in a context, once for each seed, and record the result."""
+    """Run an evaluation in a context, once for each seed, and record the result.
+
+    `baselines` are results of other models to be kept with it.
+    """
     began = time.monotonic()
     file = _file_in_run(name, evaluation, context, checkpoint)
     place = file or (Path(out) if out else None)
@@ -104,6 +114,8 @@ def measure(
         "skipped": len(context.skipped),
         "seconds": round(time.monotonic() - began, 2),
     }
+    if baselines:
+        result["baselines"] = baselines
     for path in [file] if out is None else [file, Path(out)]:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +153,7 @@ def _means(found: Sequence[Scores]) -> dict[str, Any]:
 
 def _file_in_run(name: str, evaluation: Evaluation, context: EvaluationContext, checkpoint: str) -> Path | None:
     """Where a run directory keeps this result: the same evaluation replaces it, one with other settings does not."""
-    if not Path(context.target).is_dir():
+    if not Path(context.target).is_dir() or context.beside_of is not None:
         return None
     parts = [name, _short_name(context.data_name), *([checkpoint] if checkpoint != "final" else [])]
     parts += [context.part] if context.part else []

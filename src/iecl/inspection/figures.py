@@ -45,7 +45,7 @@ def draw_training(metrics: Sequence[Mapping[str, Any]], out: Path) -> bool:
     _line(left, metrics, loss, loss.removeprefix("loss/"), "tab:blue")
     left.set(xlabel="step", ylabel=loss)
     lines = left.get_lines()
-    if any("iecl/gain_total" in row for row in metrics):
+    if any(row.get("iecl/gain_total") for row in metrics):  # it is 0 throughout where there is no block
         right = left.twinx()
         _line(right, metrics, "iecl/gain_total", "gain", "tab:orange")
         _line(right, metrics, "iecl/gain_rest", "gain beyond rescaling", "tab:green")

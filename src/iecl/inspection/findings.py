@@ -39,12 +39,21 @@ def _of_block(block: BlockReport) -> Iterator[str]:
 
 def _of_encoder(stages: Sequence[Stage], embedding: Mapping[str, float], most: float) -> Iterator[str]:
     first, last = stages[0], stages[-1]
-    before, after = max(pairwise(stages), key=lambda pair: pair[0].entropy - pair[1].entropy)
-    if before.entropy - after.entropy > NOTICED:
-        lost = f"{before.entropy:.2f} to {after.entropy:.2f} of {most:.2f} nats"
+    pooled = stages[-2].pooled_entropy
+    pairs = [(before, after, before.entropy) for before, after in pairwise(stages)]
+    if pooled is not None:  # a map has numbers for every place, the features have one for all: compare like with like
+        pairs[-1] = (stages[-2], last, pooled)
+    before, after, had = max(pairs, key=lambda pair: pair[2] - pair[1].entropy)
+    if had - after.entropy > NOTICED:
+        lost = f"{had:.2f} to {after.entropy:.2f} of {most:.2f} nats"
         yield f"most entropy is lost between {before.name} and {after.name}: {lost}"
     else:
         yield f"no stage loses entropy: {first.entropy:.2f} nats in the images, {last.entropy:.2f} in the features"
+    if pooled is not None:
+        maps = stages[-2]
+        yield (
+            f"pooling the maps of {maps.name}, {maps.units:,} numbers, leaves {pooled:.2f} of {maps.entropy:.2f} nats"
+        )
     if last.block_entropy is not None:
         kept = last.block_entropy - last.view_entropy
         yield f"of what the block does {kept:+.2f} nats are left in the features of the views"

@@ -34,6 +34,8 @@ class Stage:
     """The same of these views behind the block; None without one."""
     view_distance: float
     """Squared distance of two views of an image over that of views of different images: 0 invariant, 1 unrelated."""
+    pooled_entropy: float | None = None
+    """`entropy` of the means of its channels, where it holds maps: what a pooled output may be compared with."""
 
 
 def report_layers(
@@ -43,7 +45,9 @@ def report_layers(
     shaped: Float[Tensor, "n 3 h w"] | None,
 ) -> list[Stage]:
     """Measure every stage on plain images, on two views of each, and on the second view behind the block."""
-    of_plain, of_anchor, of_query = (_activations(encoder, x) for x in (plain, *views))
+    pooled: dict[str, list[Tensor]] = {}
+    of_plain = _activations(encoder, plain, pooled)
+    of_anchor, of_query = (_activations(encoder, x) for x in views)
     of_shaped = None if shaped is None else _activations(encoder, shaped)
     return [
         Stage(
@@ -53,6 +57,7 @@ def report_layers(
             _entropy(of_query[name]),
             None if of_shaped is None else _entropy(of_shaped[name]),
             _view_distance(of_anchor[name], of_query[name] if of_shaped is None else of_shaped[name]),
+            _entropy(torch.cat(pooled[name])) if name in pooled else None,
         )
         for name in of_plain
     ]
@@ -66,12 +71,17 @@ def stages_of(encoder: nn.Module) -> dict[str, nn.Module]:
 
 
 @torch.no_grad()
-def _activations(encoder: nn.Module, x: Float[Tensor, "n 3 h w"]) -> dict[str, Float[Tensor, "n units"]]:
-    """What each stage makes of the images, in the order of the network: the images first, the output last."""
+def _activations(
+    encoder: nn.Module, x: Float[Tensor, "n 3 h w"], pooled: dict[str, list[Tensor]] | None = None
+) -> dict[str, Float[Tensor, "n units"]]:
+    """What each stage makes of the images, in the order of the network: the images first, the output last.
+
+    The means of maps are put into `pooled`.
+    """
     parts: dict[str, list[Tensor]] = {"images": []}
     for some in torch.split(x, CHUNK):
         parts["images"].append(_unit(some))
-        with _watched(encoder, parts):
+        with _watched(encoder, parts, {} if pooled is None else pooled):
             parts.setdefault("features", [])
             made = encoder(some)
         parts["features"].append(_unit(made))
@@ -80,9 +90,14 @@ def _activations(encoder: nn.Module, x: Float[Tensor, "n 3 h w"]) -> dict[str, F
 
 
 @contextmanager
-def _watched(encoder: nn.Module, parts: dict[str, list[Tensor]]) -> Iterator[None]:
+def _watched(encoder: nn.Module, parts: dict[str, list[Tensor]], pooled: dict[str, list[Tensor]]) -> Iterator[None]:
     def keep(name: str) -> object:
-        return lambda module, inputs, output: parts.setdefault(name, []).append(_unit(output))
+        def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
+            parts.setdefault(name, []).append(_unit(output))
+            if output.ndim == 4:
+                pooled.setdefault(name, []).append(_unit(output.mean((2, 3))))
+
+        return hook
 
     hooks = [child.register_forward_hook(keep(name)) for name, child in stages_of(encoder).items()]  # type: ignore[arg-type]
     try:

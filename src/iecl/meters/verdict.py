@@ -5,6 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from statistics import median, median_low
+from typing import Any
+
+from iecl.meters.outcome import gain, no_gain
 
 from iecl.console import counted
 
@@ -26,6 +29,7 @@ UNLEARN = (
     "try a learning rate three times smaller; with a queue, a shorter one or a slower momentum copy; and check whether "
     "the views keep what the classes differ in"
 )
+MORE_STEPS = "train longer: more epochs; on few images start from weights with --from"
 LONGER_STEPS = "try a learning rate three times larger, and check that the warm-up ends early in the run"
 
 
@@ -50,11 +54,11 @@ ONE_IMAGE = Verdict(
 UNTRAINED = Verdict("untrained", ("the method trains nothing: it is the baseline for the others",), "")
 
 
-def verdict(history: History, width: int | None = None) -> Verdict:
+def verdict(history: History, width: int | None = None, outcome: Mapping[str, Any] | None = None) -> Verdict:
     """Judge a run by the rows of its log: `step`, `loss`, `loss/<term>` and `meter/<reading>`, missing ones allowed.
 
     The worst that applies wins: diverged, then too short, collapsing, unlearning, slow, healthy. `width`, the number of
-    features, tells a small rank from a small backbone.
+    features, tells a small rank from a small backbone; `outcome` is what the run's end says of its gain, if anything.
 
     >>> rows = [{"step": step, "loss": 5 - step / 100} for step in range(0, 100, 10)]
     >>> verdict(rows).word
@@ -88,7 +92,10 @@ def verdict(history: History, width: int | None = None) -> Verdict:
     still = tuple(_standing_still(history, loss))
     if still:
         return Verdict("slow", still, LONGER_STEPS)
-    return _healthy(history, loss)
+    unmoved = tuple(no_gain(outcome)) if outcome else ()
+    if unmoved:
+        return Verdict("slow", unmoved, MORE_STEPS)
+    return _healthy(history, loss, outcome)
 
 
 def _series(history: History, name: str) -> Series:
@@ -192,8 +199,9 @@ def _moved(series: Series, share: float) -> bool:
     return abs(_last(series) - _first(series)) > share * max(abs(_first(series)), 1e-3)
 
 
-def _healthy(history: History, loss: Series) -> Verdict:
+def _healthy(history: History, loss: Series, outcome: Mapping[str, Any] | None) -> Verdict:
     reasons = [f"loss went from {_number(_first(loss))} to {_number(_last(loss))}"]
+    reasons += [gain(outcome)] if outcome else []
     for name, words in (("effective_rank", "effective rank"), ("feature_std", "feature std")):
         series = _series(history, f"meter/{name}")
         if series:

@@ -8,6 +8,7 @@
 - `checkpoints/`: last.ckpt, previous.ckpt, best.ckpt: to resume; epoch-5.ckpt and so on, where moments were kept
 - `weights.safetensors`: the backbone, with plain torchvision or timm names
 - `summary.json`: the verdict and the last readings
+- `neighbors.png`: some images and the nearest to each, by the trained and by an untrained backbone
 - `evaluations/`: one file for each evaluation
 - `history.jsonl`: when it was started, resumed or extended, and what from
 - `start.safetensors`: the weights that a run started from, if there were any
@@ -46,6 +47,7 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.weights = self.path / "weights.safetensors"
         self.summary = self.path / "summary.json"
+        self.neighbors = self.path / "neighbors.png"
         self.evaluations = self.path / "evaluations"
         self.history = self.path / "history.jsonl"
         self.start = self.path / "start.safetensors"
@@ -110,7 +112,7 @@ class RunDirectory:
     def files(self) -> list[Path]:
         """Everything here that a run wrote, and nothing else; what was predicted of a run belongs to it."""
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
-        files += [self.history, self.start, *([self.forecast] if self.holds_run else [])]
+        files += [self.neighbors, self.history, self.start, *([self.forecast] if self.holds_run else [])]
         files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
         files += [*self.path.glob("tensorboard/events.out.tfevents.*")]
         return [file for file in files if file.exists()]

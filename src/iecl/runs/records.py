@@ -1,6 +1,6 @@
 """What the records of a run must hold for others to use them: its summary, and the rows of its metrics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ SUMMARY: dict[str, Any] = {
     "reasons": list[str],
     "advice": str,
     "last": dict[str, float],
+    "outcome": dict,
 }
+OUTCOME: dict[str, Any] = {"images": int, "scores": dict[str, dict[str, float]]}
 """Kinds of what is used of a summary; an older one may lack some of it."""
 
 
@@ -22,9 +24,21 @@ def read_summary(path: Path) -> dict[str, Any]:
     check(found, str(path), known=SUMMARY)
     if "plan" in found:  # its first name
         found["forecast"] = found.pop("plan")
+    if "outcome" in found:
+        check(found["outcome"], f"outcome in {path}", needed=OUTCOME)
+        scores = found["outcome"]["scores"]
+        found["outcome"]["scores"] = {
+            row: {name: number(value) for name, value in table.items()} for row, table in scores.items()
+        }
     if "last" in found:
         found["last"] = {name: number(value) for name, value in found["last"].items()}
     return found
+
+
+def has_labels(summary: Mapping[str, Any]) -> bool:
+    """Whether a run knows classes of its images: it has then measured kNN along the way, or at its end."""
+    scores = summary.get("outcome", {}).get("scores", {})
+    return "knn" in summary.get("last", {}) or "knn" in scores.get("trained", {})
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,9 @@ from iecl.data.listing import list_images, splits
 from iecl.data.pack_format import open_packed
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
+from iecl.files import open_plain
 from iecl.registry import resolve
+from iecl.runs.directory import RunDirectory
 from iecl.settings import as_values, build, merge
 from iecl.training.config import NAMES, RunConfig, make_config, with_data
 
@@ -22,7 +24,7 @@ FREE = {
     "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
     "training": (
         *("accelerator", "strategy", "gradient_checkpointing", "loggers"),
-        *("log_steps", "meter_steps", "online_eval_epochs", "checkpoint_steps", "keep_epochs"),
+        *("log_steps", "meter_steps", "online_eval_epochs", "outcome", "checkpoint_steps", "keep_epochs"),
     ),
 }
 """Settings without a part in the final weights: where images lie, how fast they come, what is written meanwhile.
@@ -32,7 +34,9 @@ Another accelerator rounds differently, as another processor does, which no sett
 """
 NEUTRAL: dict[str, dict[str, Any]] = {
     "augmentation": {
-        **dict.fromkeys(("vflip_prob", "rot90_prob", "rotation_prob", "degrees", "posterize_prob", "posterize_bits"), -1),
+        **dict.fromkeys(
+            ("vflip_prob", "rot90_prob", "rotation_prob", "degrees", "posterize_prob", "posterize_bits"), -1
+        ),
         **dict.fromkeys(("equalize_prob", "sharpness_prob", "sobel_prob", "gaussian_noise_prob", "noise_sigma"), -1),
         **dict.fromkeys(("sharpness_factor", "erasing_scale", "erasing_ratio"), []),
         **{"erasing_prob": -1, "anchor": {}, "query": {}},
@@ -72,6 +76,7 @@ class Datasets:
     def __init__(self) -> None:
         self.resolved = cache(resolve_data)
         self.content = cache(content_of)
+        self.weights = cache(weights_of)
 
 
 def content_of(name: str) -> str:
@@ -99,6 +104,16 @@ def content_of(name: str) -> str:
     return f"{path.name}-{count}-{digest.hexdigest()}"
 
 
+def weights_of(name: str) -> str:
+    """A run's weights, or a file of some, by what they are and not by where they lie."""
+    path = RunDirectory(name).weights if Path(name).is_dir() else Path(name)
+    digest = blake2b(digest_size=6)
+    with open_plain(path) as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return f"weights-{digest.hexdigest()}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One training run and its evaluations, as somebody asks for them."""
@@ -108,6 +123,8 @@ class Cell:
     seed: int = 0
     recipe: str = ""
     """As for `iecl pretrain`; empty: the method's default."""
+    init_from: str = ""
+    """A run or a file of weights that the run starts from; empty: it starts from nothing."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """By section, as in `{"method": {"name": "simclr", "temperature": 0.2}}`."""
     evaluations: tuple[Measurement, ...] = (Measurement(name="knn"),)
@@ -121,9 +138,10 @@ class Cell:
         for section, key, owner in (("data", "name", "data"), ("training", "seed", "seed")):
             if key in self.settings.get(section, {}):
                 raise UserError(f"{section}.{key} is no setting of a cell", where="settings", do=f"use its {owner}")
-        flags = merge({"training": {"loggers": []}}, self.settings)
+        flags = merge({"training": {"loggers": [], "outcome": False}}, self.settings)
         flags = merge(flags, {"data": {"name": self.data}, "training": {"seed": self.seed}})
-        config = make_config(method=flags.get("method", {}).get("name", ""), recipe=self.recipe, flags=flags)
+        method, is_from_weights = flags.get("method", {}).get("name", ""), bool(self.init_from)
+        config = make_config(method=method, recipe=self.recipe, flags=flags, is_from_weights=is_from_weights)
         config = with_data(config, datasets.resolved(config.data))
         for one in self.evaluations:
             resolve(one.name, EVALUATIONS, "evaluation", "evaluations")
@@ -135,10 +153,15 @@ class Cell:
                 raise UserError("the run would train on the images of the validation part", where=one.label, do=do)
         return config
 
+    def content(self, datasets: Datasets) -> str:
+        """What decides the run besides its settings: the images, and the weights that it starts from."""
+        images = datasets.content(self.data)
+        return f"{images} from {datasets.weights(self.init_from)}" if self.init_from else images
+
     def request(self, config: RunConfig, datasets: Datasets) -> str:
         """A name for what was asked for, by which results are found again without torch."""
         asked = [[one.label, one.seeds, datasets.content(one.data or self.data)] for one in self.evaluations]
-        return short_hash([training_name(config.plain_values(), datasets.content(self.data)), asked])
+        return short_hash([training_name(config.plain_values(), self.content(datasets)), asked])
 
     def differences(self, config: RunConfig) -> dict[str, Any]:
         """Settings that were given and that are not those of the recipe anyway."""
@@ -197,4 +220,4 @@ def names_of(cell: Cell, config: RunConfig, datasets: Datasets) -> Names:
         part = one.part or ("validation" if config.data.validation else "test")
         images = datasets.content(one.data) if one.data else content
         measured.append(short_hash([one.name, settings, one.seeds, images, part]))
-    return Names(training_name(config.values(), content), tuple(measured))
+    return Names(training_name(config.values(), cell.content(datasets)), tuple(measured))

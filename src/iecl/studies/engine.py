@@ -144,7 +144,10 @@ def _job(name: str, cell: Cell, config: RunConfig, datasets: Datasets) -> _Job:
     content = datasets.content(cell.data)
     record = {"content": content, "kind": kind_of(config, content), "recipe": cell.recipe, "seed": cell.seed}
     record["settings"] = cell.differences(config)
+    if cell.init_from:
+        record["init_from"] = datasets.weights(cell.init_from)
     request = {"name": name, "values": config.values(), "record": record, "contents": {"": content}, "evaluations": {}}
+    request["init_from"] = str(Path(cell.init_from).absolute()) if cell.init_from else ""
     return _Job(name, kind_of(config, content), config, request)
 
 

@@ -11,6 +11,9 @@ from iecl.names import suggestion
 from iecl.settings import build, merge, read_toml, setting
 from iecl.studies.cell import Cell, Measurement
 
+WORDS = ("recipe", "init_from")
+"""What an arm may name besides settings: a recipe, and weights to start from."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudySettings:
@@ -43,7 +46,7 @@ class Study:
 
     settings: StudySettings
     arms: Mapping[str, Mapping[str, Any]]
-    """Settings of each arm by section, the common ones included; beside the sections a `recipe`."""
+    """Settings of each arm by section, the common ones included; beside the sections a `recipe` and `init_from`."""
     evaluations: tuple[Measurement, ...]
 
     def cells(self) -> dict[Place, Cell]:
@@ -52,8 +55,9 @@ class Study:
         for seed in self.settings.seeds:
             for data in self.settings.data:
                 for arm, settings in self.arms.items():
-                    own = {section: table for section, table in settings.items() if section != "recipe"}
-                    common = {"recipe": settings.get("recipe", ""), "evaluations": self.evaluations}
+                    own = {section: table for section, table in settings.items() if section not in WORDS}
+                    words = {word: settings.get(word, "") for word in WORDS}
+                    common = {"evaluations": self.evaluations, **words}
                     made[Place(arm, data, seed)] = Cell(data=data, seed=seed, settings=own, **common)
         return made
 
@@ -91,7 +95,7 @@ def read_study(source: Path | str | Mapping[str, Any]) -> Study:
 
 
 def _settings(table: Any, where: str) -> dict[str, Any]:
-    """Settings by section from keys such as `training.epochs`, quoted or not; `recipe` is one too.
+    """Settings by section from keys such as `training.epochs`, quoted or not; `recipe` and `init_from` are some too.
 
     >>> _settings({"training.epochs": 3, "method.name": "simclr", "recipe": "cifar"}, "")
     {'training': {'epochs': 3}, 'method': {'name': 'simclr'}, 'recipe': 'cifar'}
@@ -100,8 +104,8 @@ def _settings(table: Any, where: str) -> dict[str, Any]:
         raise UserError(f"{table!r} is no table of settings", where=where, do='write "section.key" = value')
     made: dict[str, Any] = {}
     for key, value in table.items():
-        if "." not in key and not isinstance(value, str if key == "recipe" else Mapping):
-            raise UserError(f"{key} is no setting", where=where, do=suggestion(key, ["recipe"]))
+        if "." not in key and not isinstance(value, str if key in WORDS else Mapping):
+            raise UserError(f"{key} is no setting", where=where, do=suggestion(key, WORDS))
         for part in reversed(key.split(".")):
             value = {part: value}
         made = merge(made, value)

@@ -52,7 +52,7 @@ def work(request: Mapping[str, Any]) -> None:
     folder, name, contents = StudyFolder(request["folder"]), request["name"], request["contents"]
     config = config_from_values(request["values"])
     images = packed(config.data, contents[""], folder.data)
-    run = RunDirectory(start_resolved(replace(config, data=images), folder.runs / name))
+    run = RunDirectory(start_resolved(replace(config, data=images), folder.runs / name, request["init_from"]))
     done = folder.record(name).get("evaluations", {})
     record = request["record"] | _trained(run, config) | {"evaluations": done, "time": time.time()}
     folder.write(name, record)

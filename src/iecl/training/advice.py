@@ -10,6 +10,8 @@ ROOM = 0.8
 """Share of the free memory that a run is advised to take at most."""
 KNN_IMAGES = 2048
 """Training images that the online kNN looks at."""
+FEW = 10_000
+"""Images below which a run is advised to start from weights: see `benchmarks/studies/from-weights-*.toml`."""
 KEPT = 3
 """Checkpoints that stay: last, previous and best; one more is there while it is written."""
 
@@ -110,6 +112,11 @@ def warnings_for(measured: Mapping[str, Any], config: RunConfig) -> list[str]:
         found.append(
             f"views of {config.data.image_size} px are larger than the images, whose shorter side is {side:g} px: "
             "they are enlarged, which costs time and shows nothing new"
+        )
+    if measured["images"] < FEW:
+        found.append(
+            f"{measured['images']:,} images are few to learn from alone: start from weights, "
+            "with iecl pretrain --from imagenet or --from FILE"
         )
     memory, free = memory_at(measured, batch), measured["free_megabytes"]
     if free and memory > free:

@@ -32,6 +32,9 @@ SECTIONS: dict[str, type] = {
 }
 NAMES = ("name", "host")
 """Keys of `[method]` that say whose settings its other keys are."""
+LR_FROM_WEIGHTS, WARMUP_FROM_WEIGHTS = 0.3, 1.0
+"""A run from weights has this share of its method's learning rate, and at most so many epochs of warm-up: measured in
+`benchmarks/studies/from-weights-*.toml`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +124,19 @@ def read_config(run: RunDirectory) -> RunConfig:
 
 
 def make_config(
-    *, method: str = "", recipe: str = "", flags: Mapping[str, Any] | None = None, sets: Iterable[str] = ()
+    *,
+    method: str = "",
+    recipe: str = "",
+    flags: Mapping[str, Any] | None = None,
+    sets: Iterable[str] = (),
+    is_from_weights: bool = False,
 ) -> RunConfig:
     """Lay defaults, recipe, flags and `--set` over each other, in this order, and check the result.
 
-    Without a recipe the method's own `default` is taken; without a method, the recipe's, or `ie-cl`. Names that are not
-    known are refused here, before torch is imported.
+    Without a recipe the method's own `default` is taken, for weights that were trained already with smaller steps;
+    without a method, the recipe's, or `ie-cl`. Names that are not known are refused here, before torch is imported.
     """
-    values, given = layers(method=method, recipe=recipe, flags=flags, sets=sets)
+    values, given = layers(method=method, recipe=recipe, flags=flags, sets=sets, is_from_weights=is_from_weights)
     values = merge(values, given)
     if not values.get("data", {}).get("name"):
         raise UserError("which images?", where="--data", do="name a folder of images, or one of: iecl list datasets")
@@ -140,7 +148,12 @@ def make_config(
 
 
 def layers(
-    *, method: str = "", recipe: str = "", flags: Mapping[str, Any] | None = None, sets: Iterable[str] = ()
+    *,
+    method: str = "",
+    recipe: str = "",
+    flags: Mapping[str, Any] | None = None,
+    sets: Iterable[str] = (),
+    is_from_weights: bool = False,
 ) -> tuple[Values, Values]:
     """What the recipe says, the method's name included, and what is laid over it."""
     given: Values = flags or {}
@@ -156,6 +169,7 @@ def layers(
     resolve(method, METHODS, "method", "--method")
     if not recipe:
         values = _default_recipe(method, given.get("method", {}).get("host", ""))
+        values = _for_weights(values) if is_from_weights else values
     return merge({"method": {"name": method}}, values), given
 
 
@@ -177,6 +191,13 @@ def _default_recipe(method: str, host: str) -> dict[str, Any]:
     resolve(host, {name: entry for name, entry in METHODS.items() if name != WRAPPER}, "host", "method.host")
     own, under = read_recipe("default", WRAPPER), read_recipe("default", host)
     return merge(under, {"method": {"name": method}, "saib": own["saib"], "objective": own["objective"]})
+
+
+def _for_weights(values: Values) -> dict[str, Any]:
+    """The same recipe for a backbone that need not be found from nothing."""
+    usual = build(OptimizerSettings, values.get("optimizer", {}), "optimizer")
+    smaller = {"lr": usual.lr * LR_FROM_WEIGHTS, "warmup_epochs": min(usual.warmup_epochs, WARMUP_FROM_WEIGHTS)}
+    return merge(values, {"optimizer": smaller})
 
 
 def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig:

@@ -1,6 +1,7 @@
 """The one loop: views, step, backward, optimizer, what follows the step, record, save. It runs any method."""
 
 import logging
+import shlex
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -327,6 +328,6 @@ class Loop:
         self.save()
         raise Interrupted(
             f"stopped after step {self.step} of {self.steps}, all of it saved",
-            do=f"continue with: iecl pretrain --out {self.run.path} --resume",
+            do=f"continue with: iecl pretrain --out {shlex.quote(str(self.run.path))} --resume",
             signal=signal,
         )

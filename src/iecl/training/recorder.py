@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import shlex
 import time
 import weakref
 from collections import Counter, deque
@@ -65,13 +66,15 @@ class Recorder:
             self.run.append_metrics({"step": step, "loss": math.nan, **{f"loss/{name}": math.nan for name in bad}})
         kept, folder = self.run.checkpoints / "last.ckpt", self.run.path
         saved = f"the last good checkpoint is {kept}" if kept.exists() else "no checkpoint was written yet"
-        again = f"iecl pretrain --recipe {folder} --out {folder}-again --set optimizer.lr={self.rate / 10:g}"
+        quoted = shlex.quote(str(folder))
+        again = f"iecl pretrain --recipe {quoted} --out {shlex.quote(f'{folder}-again')}"
+        again += f" --set optimizer.lr={self.rate / 10:g}"
         raise TrainingError(
             f"{terms} became NaN or infinite at step {step}",
             where=saved,
-            do=f"lower the learning rate: {again}{f' --init-from {folder}' if kept.exists() else ''}; "
+            do=f"lower the learning rate: {again}{f' --init-from {quoted}' if kept.exists() else ''}; "
             "or add optimizer.warmup_epochs, set optimizer.grad_clip=1 or training.precision=32-true; "
-            f"look at the step with: iecl replay {folder} --step {step}",
+            f"look at the step with: iecl replay {quoted} --step {step}",
         )
 
     def next_batch(self, batches: Iterator[Batch]) -> Batch:

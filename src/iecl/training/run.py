@@ -17,6 +17,7 @@ from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
 from iecl.files import write_atomically
 from iecl.launch import Launch, joined, outside_launch, rank_at_start
+from iecl.meters.outcome import outcome_table
 from iecl.meters.verdict import ONE_IMAGE, UNTRAINED, Verdict, verdict
 from iecl.runs.claim import Claim
 from iecl.runs.directory import RunDirectory, write_json
@@ -26,6 +27,7 @@ from iecl.training.factory import batch_per_process
 from iecl.training.forecast import comparison, held_against
 from iecl.training.loop import Loop
 from iecl.training.machine import lightning_quiet, make_fabric, on_this_machine, peak_memory
+from iecl.training.outcome import what_came_out
 from iecl.training.processes import run_in_processes
 from iecl.training.signals import StopFlag
 from iecl.training.trained_backbone import trained_backbone
@@ -146,7 +148,8 @@ class _Training:
             return {}
         seconds, steps = time.monotonic() - began, loop.steps - loop.first
         state, epochs, file = loop.method.state_dict(), config.training.epochs, self.run.weights
-        save_model(file, trained_backbone(config, state, loop.step, epochs, checkpoint="final", where=str(file)))
+        trained = trained_backbone(config, state, loop.step, epochs, checkpoint="final", where=str(file))
+        save_model(file, trained)
         summary: dict[str, Any] = {
             "finished": True,
             "steps": loop.steps,
@@ -166,6 +169,13 @@ class _Training:
             held = {}
         if held:
             summary["forecast"] = held
+        if config.training.outcome and loop.sample.is_possible:
+            self.line.show("what came out")
+            seen = loop.steps * config.training.batch_size * config.training.grad_accumulation
+            try:
+                summary["outcome"] = what_came_out(config, self.run, loop.sample, trained.backbone, seen)
+            except (UserError, OSError) as problem:  # the weights are written, and stay
+                log.warning("what came out cannot be shown: %s", problem)
         known = ONE_IMAGE if loop.is_one_image else None if loop.method.online else UNTRAINED
         return _write_summary(self.run, summary, width_of(loop.method.encoder()), known)
 
@@ -181,7 +191,8 @@ def _write_summary(
 ) -> dict[str, Any]:
     """The verdict, unless it is `known` without a look, and the last value of everything that was measured."""
     rows = list(run.read_metrics())
-    judged = known or verdict(rows, width)
+    outcome = summary.get("outcome")
+    judged = known or verdict(rows, width, outcome)
     last = {name: value for row in rows for name, value in row.items() if name not in ("step", "epoch")}
     summary |= {"verdict": judged.word, "reasons": list(judged.reasons), "advice": judged.advice, "last": last}
     write_json(run.summary, summary)
@@ -200,6 +211,9 @@ def _write_summary(
         )
         if "forecast" in summary:
             log.info("%s", comparison(summary["forecast"]))
+        if outcome is not None:
+            for line in (*outcome_table(outcome), f"nearest neighbors: {run.neighbors}"):
+                log.info("%s", line)
     return summary
 
 

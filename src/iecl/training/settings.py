@@ -91,6 +91,9 @@ class TrainingSettings:
     online_eval_epochs: int = setting(
         1, "epochs between two online evaluations of a fixed sample: scores, kNN if there are labels; 0: never", low=0
     )
+    outcome: bool = setting(
+        True, "at the end: scores beside an untrained network and raw pixels, and a picture of nearest neighbors"
+    )
     checkpoint_steps: int = setting(
         0, "optimizer steps between two checkpoints; 0: one each epoch", low=0, high=LARGEST
     )

@@ -19,6 +19,8 @@ from iecl.weights.model import LoadedModel
 
 RANDOM = "random"
 """The name of a backbone that was never trained."""
+PIXELS = "pixels"
+"""The name of no backbone at all."""
 SMALL_SIZE, LARGE_SIZE = 32, 224
 """Side of a view for a backbone with the small-image stem, and for any other."""
 

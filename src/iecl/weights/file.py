@@ -16,12 +16,14 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from iecl.errors import UserError
-from iecl.files import write_atomically
+from iecl.files import open_plain, write_atomically
 
 FORMAT = "iecl-backbone-2"
 WITHOUT_DIGEST = "iecl-backbone-1"
 """The format before: a file's metadata, the mean of its images among them, could change unnoticed."""
 FORMATS = (FORMAT, WITHOUT_DIGEST)
+MOST_HEADER = 100_000_000
+"""Bytes that the header of a safetensors file may have, by its own definition."""
 _NAMED = 5  # keys that an error names; more would hide the message
 
 
@@ -78,6 +80,20 @@ def load_weights(path: Path | str) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise _damaged(path, str(problem)) from problem
     _check(path, metadata, fingerprint(state))
     return state, metadata
+
+
+def says_backbone(path: Path) -> bool:
+    """Whether a file is one of ours, which says itself what it holds; only its header is read."""
+    with open_plain(path) as file:
+        length = int.from_bytes(file.read(8), "little")
+        if file.read(1) != b"{" or length > MOST_HEADER:
+            return False
+    try:
+        with safe_open(path, framework="pt") as opened:
+            version = (opened.metadata() or {}).get("format", "")
+    except (SafetensorError, OSError, ValueError):  # whoever reads all of it says what is wrong
+        return False
+    return bool(version.startswith(FORMAT.rstrip("0123456789")))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -55,6 +55,22 @@ class LoadedModel:
         """The length of a feature."""
         return width_of(self.backbone)
 
+    def refuse_other(self, target: Path | str, **said: str | int) -> "LoadedModel":
+        """The same model, unless somebody said something else of it than it says itself; empty words say nothing.
+
+        Raises:
+            UserError: what was said is not so.
+        """
+        for name, value in said.items():
+            held = getattr(self.info, name)
+            if value and value != held:
+                raise UserError(
+                    f"{target} says that its {name.replace('_', ' ')} is {held}, not {value}",
+                    where=f"--{name.replace('_', '-')}",
+                    do="leave it out: what a run or file says of itself stands",
+                )
+        return self
+
     def described(self) -> BackboneInfo:
         """What a file says of it, its features of the built-in images included."""
         features = FeatureProof.of(proof_features(self.backbone, self.image_size))
