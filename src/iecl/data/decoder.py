@@ -152,7 +152,7 @@ def _by_pillow(image: Image.Image, content: io.BytesIO, side: int) -> ImageArray
         image.draft(None, (int(_DRAFT * side), int(_DRAFT * side)))
         image.decodermaxblock = content.getbuffer().nbytes  # all at once: what is left of a piece is copied
     image.load()
-    image = _rgb(image)
+    image = rgb(image)
     wide, high = (max(1, length // (_REDUCE * side)) for length in image.size)
     if wide > 1 or high > 1:
         image = image.reduce((wide, high))
@@ -191,7 +191,7 @@ def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int) -> Image
     with _reasons():
         image = _opened(content, max_pixels)
         image.load()
-        return np.ascontiguousarray(np.asarray(_rgb(image)).transpose(2, 0, 1))
+        return np.ascontiguousarray(np.asarray(rgb(image)).transpose(2, 0, 1))
 
 
 def decode_numbers(path: bytes | str | os.PathLike[str], max_pixels: int) -> ImageArray:
@@ -283,12 +283,12 @@ def _orientation(image: Image.Image) -> object:
         return 1
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def rgb(image: Image.Image) -> Image.Image:
     """Eight bits of red, green and blue; what is transparent becomes white."""
     if image.mode == "RGB" and not image.has_transparency_data:
         return image  # to convert it would be to copy it
     if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_eight_bit(np.asarray(image))).convert("RGB")
+        return Image.fromarray(eight_bit(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         solid = image.convert("RGBA")
         white = Image.new("RGBA", solid.size, "white")
@@ -296,15 +296,15 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _eight_bit(values: npt.NDArray[np.generic]) -> ImageArray:
+def eight_bit(values: npt.NDArray[np.generic]) -> ImageArray:
     """Gray values of more than eight bits on the scale 0 to 255, without clipping.
 
     16-bit values keep their scale. 32-bit and floating-point files do not say theirs: it is the smallest usual one that
     holds all values (1 for fractions, 255, 65535), else the range from the lowest to the highest value.
 
-    >>> _eight_bit(np.array([0, 257, 65535], np.uint16)).tolist()
+    >>> eight_bit(np.array([0, 257, 65535], np.uint16)).tolist()
     [0, 1, 255]
-    >>> _eight_bit(np.array([0, 0.5, 1], np.float32)).tolist(), _eight_bit(np.array([-3, 0, 3])).tolist()
+    >>> eight_bit(np.array([0, 0.5, 1], np.float32)).tolist(), eight_bit(np.array([-3, 0, 3])).tolist()
     ([0, 128, 255], [0, 128, 255])
     """
     gray = values.astype(np.float32)

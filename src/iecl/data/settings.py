@@ -13,7 +13,10 @@ LEAST_SIDE = 8
 class DataSettings:
     """Everything that decides which pixels a run sees."""
 
-    name: str = setting("shapes", "folder of images, packed file, or a name from: iecl list datasets")
+    name: str = setting(
+        "shapes", "folder of images, list of paths, pattern, packed file, or a name from: iecl list datasets"
+    )
+    more: tuple[str, ...] = setting((), "further folders, lists or patterns whose images are a part of the same data")
     root: str = setting("", "folder that holds named datasets; empty: the user's cache folder")
     download: bool = setting(False, "fetch a named dataset that is not there yet")
     labels: str = setting(
@@ -41,6 +44,11 @@ class DataSettings:
     validation: bool = setting(
         False, "keep a tenth of the training images out of training, and measure on it and not on the test images"
     )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that the images are taken from."""
+        return (self.name, *self.more)
 
     def __post_init__(self) -> None:
         if 0 < self.image_size < LEAST_SIDE:

@@ -91,7 +91,7 @@ class EvaluationContext:
         """Which images are measured on."""
         if self.data.validation:
             return "a fixed tenth of the training images"
-        return "its own" if has_test(self.data.name) else "a fixed fifth of the folder"
+        return "its own" if has_test(self.data) else "a fixed fifth of the folder"
 
     def place(self, name: str, *what: Any) -> Path | None:
         """Where a long evaluation keeps its checkpoints: other settings, weights or images have another place."""

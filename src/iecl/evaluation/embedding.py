@@ -57,7 +57,7 @@ def embed(
     model = load_model(target, checkpoint, **foreign)
     with ProgressLine(quiet) as line:
         context = EvaluationContext(model, target, data, line, part="test")  # all images, whatever was kept apart
-        splits = {"train": "pretrain", "test": "test"} if has_test(context.data.name) else {"all": "pretrain"}
+        splits = {"train": "pretrain", "test": "test"} if has_test(context.data) else {"all": "pretrain"}
         parts = [
             _Part(name, source := context.open(split), context.features(source, name)) for name, split in splits.items()
         ]

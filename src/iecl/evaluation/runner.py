@@ -153,7 +153,7 @@ def _file_in_run(name: str, evaluation: Evaluation, context: EvaluationContext, 
 def _short_name(data: str) -> str:
     """A part of a file's name: the dataset's own, or a folder's last part and four digits that tell folders apart."""
     if folder_of(data) is None:
-        return data
+        return data.replace(":", "-")
     plain = re.sub(r"[^A-Za-z0-9_.]+", "_", Path(data).name) or "folder"
     return f"{plain[:40]}-{blake2b(data.encode(errors='surrogateescape'), digest_size=2).hexdigest()}"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from iecl.data.defaults import folder_of, resolve_data
-from iecl.data.listing import list_images, splits
 from iecl.data.pack_format import open_packed
+from iecl.data.places import is_files, list_places, parts_of
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
 from iecl.registry import resolve
@@ -72,14 +72,14 @@ def content_of(name: str) -> str:
     if path is None:
         return name
     count, digest = 0, blake2b(digest_size=6)
-    if path.is_file():
+    if not is_files(str(path)):
         for part in open_packed(path).parts.values():
             count += part.count
             for table in ("names", "sums"):
                 digest.update(part.tables[table].tobytes())
     else:
-        for split, folder in splits(path).items():
-            listing = list_images(folder)
+        for split, places in parts_of((str(path),)).items():
+            listing = list_places(places)
             count += len(listing)
             digest.update(split.encode())
             for i in range(len(listing)):

@@ -78,7 +78,7 @@ class RunConfig:
     def recipe(self) -> str:
         """The settings as a recipe that may be given away: it says what the data were called, not where they were."""
         name = self.data.name if self.data.name in DATASETS else Path(self.data.name).name
-        shared = replace(self, data=replace(self.data, name=name, root=""))
+        shared = replace(self, data=replace(self.data, name=name, more=(), root=""))
         return shared.to_toml(
             "The recipe of these weights. Use it again: iecl pretrain --recipe THIS_FILE --data FOLDER"
         )

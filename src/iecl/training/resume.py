@@ -33,8 +33,8 @@ def settings_to_resume(
         after = merge(after, {"method": {"name": method}})
     new = config_from_values(after)
     if "name" in flags.get("data", {}):
-        folder = folder_of(after["data"]["name"])
-        after["data"] = {**after["data"], "name": after["data"]["name"] if folder is None else str(folder)}
+        name, *more = (str(folder_of(name) or name) for name in new.data.names)
+        after["data"] = {**after["data"], "name": name, "more": more}
         new = config_from_values(after)
     new = with_launch(new)
     changed = difference(before, new)
