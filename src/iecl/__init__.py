@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from iecl.api import (
         Run,
         bench,
+        compare,
+        draw_views,
         embed,
         evaluate,
         evaluate_all,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
         pack,
         plan,
         pretrain,
-        study,
+        replay,
         verify,
     )
     from iecl.errors import UserError
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from iecl.objective.attached_block import attach_block
     from iecl.saib.certified import CertifiedSAIB
     from iecl.saib.printed import SAIB
+    from iecl.studies.call import study
 
 _HOMES = {
     "Run": "iecl.api",
@@ -46,9 +49,12 @@ _HOMES = {
     "load": "iecl.api",
     "pack": "iecl.api",
     "plan": "iecl.api",
-    "study": "iecl.api",
+    "study": "iecl.studies.call",
     "verify": "iecl.api",
     "bench": "iecl.api",
+    "compare": "iecl.api",
+    "replay": "iecl.api",
+    "draw_views": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.methods.ie_cl",
     "attach_block": "iecl.objective.attached_block",
@@ -67,6 +73,8 @@ __all__ = [
     "__version__",
     "attach_block",
     "bench",
+    "compare",
+    "draw_views",
     "embed",
     "entropy",
     "evaluate",
@@ -79,6 +87,7 @@ __all__ = [
     "pack",
     "plan",
     "pretrain",
+    "replay",
     "study",
     "verify",
 ]

@@ -55,6 +55,11 @@ def find(name: str, argument: str) -> Any:
     return found
 
 
+def at_hand_or(name: str, otherwise: Any) -> Any:
+    """The thing that a name stands for, if somebody gave it."""
+    return _AT_HAND.get().get(name, otherwise)
+
+
 def to_hand_on() -> dict[str, Any]:
     """Everything at hand, for processes that are about to start.
 

@@ -1,11 +1,19 @@
-"""From a name to a backbone: the table, `torchvision/NAME` for its other models, `timm/NAME` with the timm extra."""
+"""From a name to a backbone: the table, every model of torchvision and timm, and networks of your own.
 
+`torchvision/NAME`, `timm/NAME` with the timm extra, `package.module:factory`, or what a Python program brought.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
 from torch import nn
 
 from iecl import counter
 from iecl.backbones import BACKBONES
+from iecl.brought import find, is_brought
 from iecl.errors import UserError, lacking
-from iecl.registry import resolve
+from iecl.registry import imported, is_import, resolve
 
 
 def make_backbone(name: str, seed: int = 0) -> nn.Module:
@@ -14,6 +22,8 @@ def make_backbone(name: str, seed: int = 0) -> nn.Module:
     The same name and seed give the same weights; torch's own generator is left as it was.
     """
     with counter.seeded(counter.key(seed, "weights/backbone")):
+        if is_brought(name) or is_import(name):
+            return _own(name)
         if name.startswith("timm/"):
             return _from_timm(name.removeprefix("timm/"))
         if name.startswith("torchvision/"):
@@ -22,6 +32,36 @@ def make_backbone(name: str, seed: int = 0) -> nn.Module:
             return headless(name.removeprefix("torchvision/"))
         made: nn.Module = resolve(name, BACKBONES, "backbone", "--backbone").load()()
         return made
+
+
+def _own(name: str) -> nn.Module:
+    """A network of the user's: a module as it is, weights included, or what a function or class gives when called."""
+    thing: Any = find(name, "backbone") if is_brought(name) else imported(name, "factory", "--backbone")
+    made = deepcopy(thing) if isinstance(thing, nn.Module) else thing()
+    if not isinstance(made, nn.Module):
+        raise UserError(f"{name} gives a {type(made).__name__}, not an nn.Module", where="--backbone")
+    if not isinstance(getattr(made, "num_features", None), int):
+        made.num_features = _measured_width(made, name)  # type: ignore[assignment]  # a number, as timm has it
+    return made
+
+
+@torch.no_grad()
+def _measured_width(module: nn.Module, name: str) -> int:
+    """The length of a feature of a module that does not say it, by images of usual sizes."""
+    was_training, problem, shape = module.training, None, None
+    module.eval()
+    for side in (224, 64, 32):
+        try:
+            shape = tuple(module(torch.zeros(1, 3, side, side)).shape)
+            break
+        except Exception as raised:  # somebody else's code
+            problem = raised
+    module.train(was_training)
+    if shape is None or len(shape) != 2:
+        what = f"gives {shape} for one image" if shape else f"takes no image of 224, 64 or 32 px: {problem}"
+        do = "let it return (images, features), or say how long a feature is in its attribute num_features"
+        raise UserError(f"{name} {what}", where="--backbone", do=do)
+    return int(shape[1])
 
 
 def _from_timm(name: str) -> nn.Module:

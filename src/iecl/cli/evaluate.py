@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.weights_source import add_source, source
+from iecl.cli.weights_source import add_data, add_source, source
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.registry import resolve
@@ -13,7 +13,7 @@ from iecl.settings import merge, parse_assignment
 ALL = "all"
 FLAGS = ("k", "temperature", "epochs", "seed")
 """Settings so common that they have a flag of their own."""
-SHARED = ("method", "out", "quiet")
+SHARED = ("method", "out", "device", "quiet")
 """What every evaluation takes besides its settings and its weights."""
 
 
@@ -21,8 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The protocol's own numbers are defaults; each can be changed and is printed with the result."""
     parser.add_argument("evaluation", help=f"one of: {', '.join(EVALUATIONS)}, {ALL}")
     parser.add_argument("model", nargs="+", help="run directory, file of weights, or random; several are compared")
+    add_data(parser, "VOCdevkit for detection and segmentation; default: the run's own")
     parser.add_argument(
-        "--data", help="labeled folder, packed file or dataset (VOCdevkit for detection and segmentation)"
+        "--device", default="", help="where to compute, as cpu or cuda:1; default: a GPU if there is one"
     )
     parser.add_argument("--voc", help="all: VOCdevkit folder, for detection and segmentation too")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="all: these evaluations and no others")

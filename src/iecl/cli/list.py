@@ -19,7 +19,7 @@ def rows_of(kind: str) -> dict[str, str]:
     from iecl.backbones import BACKBONES
     from iecl.data.datasets import DATASETS
     from iecl.evaluation import EVALUATIONS
-    from iecl.methods import METHODS
+    from iecl.methods import METHODS, declared_methods
     from iecl.recipes import list_recipes
     from iecl.views.policies import POLICIES
 
@@ -27,7 +27,12 @@ def rows_of(kind: str) -> dict[str, str]:
         return list_recipes()
     if kind == "policies":
         return {name: f"{'the same for every view' if len(p) == 1 else 'views differ'}" for name, p in POLICIES.items()}
-    table = {"methods": METHODS, "backbones": BACKBONES, "datasets": DATASETS, "evaluations": EVALUATIONS}[kind]
+    table = {
+        "methods": METHODS | declared_methods(),
+        "backbones": BACKBONES,
+        "datasets": DATASETS,
+        "evaluations": EVALUATIONS,
+    }[kind]
     return {name: entry.summary for name, entry in table.items()}
 
 

@@ -19,7 +19,6 @@ from torch.nn.functional import interpolate
 from iecl.brought import PREFIX, find
 from iecl.data.batch import Pixels
 from iecl.data.decoder import ImageArray, eight_bit, nothing_readable, rgb
-from iecl.data.listing import Listing
 from iecl.data.places import is_image, listing_of
 from iecl.data.source import Numbers
 from iecl.errors import UserError
@@ -56,11 +55,11 @@ class BroughtImages:
         for i in np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(int).tolist():
             try:
                 sides.append(min(pixels_of(self.items[i]).shape[1:]))
-            except Exception as problem:  # noqa: BLE001 - somebody else's code
+            except Exception as problem:  # somebody else's code
                 reasons[_reason(problem)] += 1
         if not sides:
             raise nothing_readable(self.name, reasons)
-        return median(sides)
+        return float(median(sides))
 
 
 def bring(data: Any) -> BroughtImages:
@@ -96,7 +95,9 @@ def _paths(data: Sequence[Any], labels: Any) -> BroughtImages:
         pairs = [(path, label) for (path, _), label in zip(pairs, labels, strict=True)]
     strange = next((path for path, _ in pairs if not is_image(path)), None)
     if strange is not None:
-        raise UserError(f"{strange} is not called as an image is", where="data=", do="give images only, or folders only")
+        raise UserError(
+            f"{strange} is not called as an image is", where="data=", do="give images only, or folders only"
+        )
     listing = listing_of(
         [os.fsencode(Path(path).expanduser().absolute()) for path, _ in pairs], [str(label) for _, label in pairs]
     )
@@ -186,7 +187,7 @@ class ItemsSource:
         for row, i in enumerate(self._index[index].tolist()):
             try:
                 pixels = torch.from_numpy(np.ascontiguousarray(pixels_of(self._brought.items[i])))
-            except Exception as problem:  # noqa: BLE001 - somebody else's code
+            except Exception as problem:  # somebody else's code
                 bad.append((row, _reason(problem)))
                 continue
             sizes[row] = torch.tensor(pixels.shape[1:])
@@ -246,7 +247,7 @@ def _fingerprint(data: Any, labels: Numbers) -> str:
     for i in {0, len(data) // 2, len(data) - 1}:
         try:
             first, second = (pixels_of(data[i]) for _ in range(2))
-        except Exception as problem:  # noqa: BLE001 - somebody else's code, and perhaps one bad image
+        except Exception as problem:  # somebody else's code
             log.warning("item %d cannot be used: %s", i, _reason(problem))
             continue
         if np.array_equal(first, second):

@@ -8,10 +8,10 @@ from statistics import median
 
 import numpy as np
 
+from iecl.brought import is_brought
 from iecl.data.datasets import DATASETS, FACTS, IMAGENET_MEAN, IMAGENET_STD
 from iecl.data.decoder import Unreadable, header_size, nothing_readable
 from iecl.data.labels import class_folders
-from iecl.brought import is_brought
 from iecl.data.listing import Listing, printable
 from iecl.data.pack_format import open_packed
 from iecl.data.places import is_files, is_pattern, list_places, parts_of
@@ -40,8 +40,8 @@ def resolve_data(settings: DataSettings) -> DataSettings:
         chosen = _for_named(settings)
     else:
         name, *more = (str(folder_of(name) or name) for name in settings.names)
-        constants = {"mean": settings.mean or IMAGENET_MEAN, "std": settings.std or IMAGENET_STD}
-        chosen = _CHOOSERS[kind](replace(settings, name=name, more=tuple(more), **constants))
+        mean, std = settings.mean or IMAGENET_MEAN, settings.std or IMAGENET_STD
+        chosen = _CHOOSERS[kind](replace(settings, name=name, more=tuple(more), mean=mean, std=std))
     workers = settings.num_workers if settings.num_workers >= 0 else min(8, usable_cores())
     return replace(chosen, num_workers=workers)
 

@@ -129,7 +129,11 @@ def _brought_source(images: BroughtImages, settings: DataSettings, split: str) -
     with_labels = settings.labels != "none"
     source = ItemsSource(images, index, side=settings.decode_size, with_labels=with_labels)
     side = settings.decode_size
-    if isinstance(images.items, Tensor) and images.items.dtype == torch.uint8 and images.items.shape[1:] == (3, side, side):
+    if (
+        isinstance(images.items, Tensor)
+        and images.items.dtype == torch.uint8
+        and images.items.shape[1:] == (3, side, side)
+    ):
         rows = images.items if len(index) == len(images) else images.items[index]  # as it is: no second copy
         return ArraySource(source.name, rows, source.labels, source.classes, path=source.path)
     return source

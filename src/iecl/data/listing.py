@@ -28,7 +28,8 @@ EXTENSIONS = frozenset(
 )
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 _CHUNK = 4096
-_Found, _Place = TypeVar("_Found"), TypeVar("_Place")
+_Found = TypeVar("_Found")
+_Place = TypeVar("_Place")
 _FOUND: ContextVar[dict[Any, Any]] = ContextVar("found")
 """What was found in folders since the outermost `one_walk` began."""
 _Failures = Sequence[tuple[str, str]]

@@ -71,9 +71,7 @@ def _from_this_process(source: Decoding, workers: int, progress: Progress | None
     return images, _decode_all(source, images, workers, progress)
 
 
-def _from_first_process(
-    source: Decoding, workers: int, progress: Progress | None
-) -> tuple[_Images, _Decoded] | None:
+def _from_first_process(source: Decoding, workers: int, progress: Progress | None) -> tuple[_Images, _Decoded] | None:
     """The memory that the first process of this machine filled, and with what; None: it may not be looked into."""
     machines = parallel.gather_objects(_machine())
     first = machines.index(machines[parallel.rank()])

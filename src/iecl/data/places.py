@@ -1,4 +1,4 @@
-"""What may stand for image files: a folder, a list of paths, a pattern, one image, and several of these. Free of torch."""
+"""What may stand for image files: a folder, a list of paths, a pattern, one image, several of these. Free of torch."""
 
 import csv
 import glob
@@ -83,7 +83,7 @@ def _listed(name: str) -> Listing:
 
 
 def _matching(pattern: str) -> Listing:
-    """The images that a pattern matches, and those in folders that it matches; classes are folders below its fixed part."""
+    """The images that a pattern matches, or those in folders that it matches."""
     found = sorted(map(os.fsencode, glob.iglob(pattern, recursive=True)))  # noqa: PTH207 - patterns are absolute
     images = [path for path in found if os.path.isfile(path) and is_image(os.fsdecode(path))]  # noqa: PTH113 - bytes
     if not images and found:
@@ -106,7 +106,7 @@ def read_list(path: Path) -> Listing:
 
     `.txt`: a path on each line, and after a tab its label, where there are labels. `.csv`, `.tsv`: a table; a first row
     with a column named as in `PATH_COLUMNS` is a header, in which labels are named as in `LABEL_COLUMNS`; else paths
-    are the first column, and labels the second. Paths are relative to the list's own folder. Empty lines are passed over.
+    are the first column, and labels the second. Paths are relative to the list's own folder; empty lines do not count.
 
     Raises:
         UserError: the file cannot be read as this.

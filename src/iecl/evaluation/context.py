@@ -30,6 +30,22 @@ STATISTICS_BATCHES, STATISTICS_BATCH = 8, 256
 """How much an untrained backbone's batch norms see before it is measured."""
 
 
+def device_called(name: str) -> torch.device:
+    """The device with a name such as `cpu` or `cuda:1`; without a name, the best one.
+
+    Raises:
+        UserError: this machine has none that is called so.
+    """
+    if not name:
+        return best_device()
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as problem:
+        reason = str(problem).partition("\n")[0]
+        raise UserError(f"there is no device {name!r} here: {reason}", where="--device", do="try cpu") from problem
+    return torch.device(name)
+
+
 def best_device() -> torch.device:
     """A GPU if there is one."""
     kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -43,7 +59,7 @@ class EvaluationContext:
     model: LoadedModel
     target: Path | str
     """The run directory or file that the model came from."""
-    given: str | None
+    given: str | tuple[str, ...] | None
     """The data as the user named them; None: those of the run."""
     line: ProgressLine
     keep_decoded: bool = False
@@ -66,7 +82,16 @@ class EvaluationContext:
         trained_on = read_config(RunDirectory(self.target)).data if is_run else DataSettings()
         if self.given is not None:
             # The same folder of named sets, the same limits; everything that depends on the images is chosen again.
-            chosen = replace(trained_on, name=self.given, labels="auto", decode_size=0, mean=(), std=())
+            name, *more = (self.given,) if isinstance(self.given, str) else self.given
+            images: dict[str, Any] = {
+                "name": name,
+                "more": tuple(more),
+                "labels": "auto",
+                "decode_size": 0,
+                "mean": (),
+                "std": (),
+            }
+            chosen = replace(trained_on, **images)
         elif is_run:
             # A run may have ignored the class folders; to measure it they are needed.
             chosen = replace(trained_on, labels="auto") if trained_on.labels == "none" else trained_on
@@ -82,9 +107,9 @@ class EvaluationContext:
     def data_name(self) -> str:
         """The data as a record names them: a folder by its whole path."""
         if self.given is None:
-            return self.data.name
-        folder = folder_of(self.given)
-        return self.given if folder is None else str(folder)
+            return " + ".join(self.data.names)
+        names = (self.given,) if isinstance(self.given, str) else self.given
+        return " + ".join(str(folder_of(name) or name) for name in names)
 
     @property
     def test_split(self) -> str:

@@ -66,7 +66,7 @@ def load_model(
             raise UserError("random of which backbone?", where="--backbone", do="name it, as in --backbone resnet18")
         return random_model(backbone, image_size=image_size)
     if not backbone:
-        return load_file(path)
+        return load_file(path, may_import=False)
     return external_model(path, backbone, layout, allow, image_size=image_size, method=method)
 
 

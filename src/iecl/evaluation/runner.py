@@ -17,7 +17,7 @@ from iecl.data.defaults import folder_of
 from iecl.data.listing import one_walk
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
-from iecl.evaluation.context import EvaluationContext
+from iecl.evaluation.context import EvaluationContext, device_called
 from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.model import EXTERNAL, load_model
 from iecl.registry import resolve
@@ -29,11 +29,12 @@ from iecl.settings import as_values, build
 def evaluate(
     name: str,
     target: Path | str,
-    data: str | None = None,
+    data: str | tuple[str, ...] | None = None,
     *,
     checkpoint: str = "final",
     seeds: int = 1,
     out: Path | str | None = None,
+    device: str = "",
     quiet: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
@@ -49,6 +50,7 @@ def evaluate(
         checkpoint: which weights of a run: `final`, `last` or `best`.
         seeds: how often to repeat, each time with another seed; the numbers are then means.
         out: a JSON file for the result, besides the one in a run directory.
+        device: where to compute, as in `cpu` or `cuda:1`; empty: a GPU if there is one.
         quiet: show no progress.
         **options: the evaluation's own settings, and what `load_model` takes for a file from elsewhere and `random`:
             backbone, image_size, layout, allow, method.
@@ -60,7 +62,8 @@ def evaluate(
     evaluation = prepare(name, options)
     model = load_model(target, checkpoint, **external)
     with ProgressLine(quiet) as line:
-        context = EvaluationContext(model, target, data, line, keep_decoded=evaluation.rereads)
+        how: dict[str, Any] = {"keep_decoded": evaluation.rereads, "device": device_called(device)}
+        context = EvaluationContext(model, target, data, line, **how)
         return measure(name, evaluation, context, seeds=seeds, checkpoint=checkpoint, out=out)
 
 

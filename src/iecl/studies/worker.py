@@ -26,8 +26,8 @@ from iecl.data.cache import one_process_at_a_time
 from iecl.data.defaults import folder_of, resolve_data
 from iecl.data.factory import fits_in_memory, list_source
 from iecl.data.folder import FolderSource
-from iecl.data.places import is_files
 from iecl.data.pack_writer import pack
+from iecl.data.places import is_files
 from iecl.data.settings import DataSettings
 from iecl.data.skipped_files import Skipping
 from iecl.errors import Interrupted, UserError

@@ -9,11 +9,10 @@ from iecl.data.datasets import DATASETS
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError
 from iecl.launch import outside_launch
-from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER
+from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER, check_name, load_method
 from iecl.names import suggestion
 from iecl.objective.settings import ObjectiveSettings
 from iecl.recipes import read_recipe
-from iecl.registry import resolve
 from iecl.runs.directory import RunDirectory
 from iecl.saib.settings import PRINTED, SAIBSettings
 from iecl.settings import Values, as_values, build, merge, parse_assignment, to_toml
@@ -60,11 +59,12 @@ class RunConfig:
     def title(self) -> str:
         """The method for people and file names: ie-cl with its host, where that is not the usual one."""
         is_usual = self.host_name in (self.method_name, DEFAULT_HOST)
-        return self.method_name if is_usual else f"{self.method_name}-{self.host_name}"
+        name, host = (text.rpartition(":")[2] for text in (self.method_name, self.host_name))  # of yours: the class
+        return name if is_usual else f"{name}-{host}"
 
     def method_settings(self) -> Any:
         """The settings of the method, or of its host, as their own type; imports the method."""
-        cls = METHODS[self.host_name].load().Settings
+        cls = load_method(self.host_name).Settings
         return build(cls, {key: value for key, value in self.method.items() if key not in NAMES}, "method")
 
     def _names(self) -> dict[str, str]:
@@ -136,7 +136,7 @@ def make_config(
             raise UserError(f"recipe {recipe} is for {named}, not for {method}", where="--method")
         method = named
     method = method or WRAPPER
-    resolve(method, METHODS, "method", "--method")
+    check_name(method, "method", "--method")
     if not recipe:
         values = _default_recipe(method, given.get("method", {}).get("host", ""))
     values = merge({"method": {"name": method}}, merge(values, given))
@@ -150,9 +150,9 @@ def make_config(
 def _default_recipe(method: str, host: str) -> dict[str, Any]:
     """The default of a method; of ie-cl around another host: that of the host, with the block and terms of ie-cl."""
     if method != WRAPPER or host in ("", DEFAULT_HOST):
-        return read_recipe("default", method)
-    resolve(host, {name: entry for name, entry in METHODS.items() if name != WRAPPER}, "host", "method.host")
-    own, under = read_recipe("default", WRAPPER), read_recipe("default", host)
+        return read_recipe("default", method) if method in METHODS else {}
+    check_name("" if host == WRAPPER else host, "host", "method.host")
+    own, under = read_recipe("default", WRAPPER), read_recipe("default", host) if host in METHODS else {}
     return merge(under, {"method": {"name": method}, "saib": own["saib"], "objective": own["objective"]})
 
 
@@ -163,7 +163,7 @@ def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig
     if "name" not in values.get("method", {}):
         raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
     for key in NAMES:
-        resolve(values["method"].get(key, WRAPPER), METHODS, key.replace("name", "method"), origin or f"method.{key}")
+        check_name(values["method"].get(key, WRAPPER), key.replace("name", "method"), origin or f"method.{key}")
     is_plain = built["saib"].is_absent and built["objective"].is_plain
     return RunConfig(method=_with_host(values["method"], is_plain), **built)
 
