@@ -62,11 +62,11 @@ class Arguments:
             return ()
         if isinstance(data, str | Path):
             return (str(data),)
-        from iecl.data.places import is_image
+        from iecl.data.places import is_image, is_pattern
 
         is_names = isinstance(data, list | tuple) and all(isinstance(item, str | Path) for item in data)
-        if is_names and (is_command() or (data and not any(map(is_image, data)))):
-            return tuple(map(str, data))
+        if is_names and (is_command() or not all(is_image(item) and not is_pattern(str(item)) for item in data)):
+            return tuple(map(str, data))  # images alone may be a million: they are an object
         from iecl.data.brought_source import bring
 
         images = bring(data)

@@ -18,5 +18,13 @@ BACKBONES: dict[str, Entry] = {
     "resnet50": Entry("iecl.backbones.from_torchvision:resnet50", "2048 features, 4.09 GMAC at 224 px"),
     "resnet101": Entry("iecl.backbones.from_torchvision:resnet101", "2048 features, 7.80 GMAC at 224 px"),
     "convnext_tiny": Entry("iecl.backbones.from_torchvision:convnext_tiny", "768 features, 4.45 GMAC at 224 px"),
+    "vit_ti_4": Entry(
+        "iecl.backbones.from_timm:vit_ti_4", "192 features, 365 MMAC at 32 px: a ViT with patches of 4 px; timm"
+    ),
+    "vit_s_4": Entry(
+        "iecl.backbones.from_timm:vit_s_4", "384 features, 1.42 GMAC at 32 px: a ViT with patches of 4 px; timm"
+    ),
+    "vit_ti_16": Entry("iecl.backbones.from_timm:vit_ti_16", "192 features, 1.25 GMAC at 224 px, any size; timm"),
+    "vit_s_16": Entry("iecl.backbones.from_timm:vit_s_16", "384 features, 4.60 GMAC at 224 px, any size; timm"),
     "vit_b_16": Entry("iecl.backbones.from_torchvision:vit_b_16", "768 features, about 17.6 GMAC, 224 px only"),
 }

@@ -11,9 +11,10 @@ from torch import nn
 
 from iecl import counter
 from iecl.backbones import BACKBONES
+from iecl.backbones.catalog import unknown
 from iecl.brought import find, is_brought
-from iecl.errors import UserError, lacking
-from iecl.registry import imported, is_import, resolve
+from iecl.errors import UserError
+from iecl.registry import imported, is_import
 
 
 def make_backbone(name: str, seed: int = 0) -> nn.Module:
@@ -25,12 +26,16 @@ def make_backbone(name: str, seed: int = 0) -> nn.Module:
         if is_brought(name) or is_import(name):
             return _own(name)
         if name.startswith("timm/"):
-            return _from_timm(name.removeprefix("timm/"))
+            from iecl.backbones.from_timm import headless_timm
+
+            return headless_timm(name.removeprefix("timm/"))
         if name.startswith("torchvision/"):
             from iecl.backbones.from_torchvision import headless
 
             return headless(name.removeprefix("torchvision/"))
-        made: nn.Module = resolve(name, BACKBONES, "backbone", "--backbone").load()()
+        if name not in BACKBONES:
+            raise unknown(name)
+        made: nn.Module = BACKBONES[name].load()()
         return made
 
 
@@ -62,17 +67,6 @@ def _measured_width(module: nn.Module, name: str) -> int:
         do = "let it return (images, features), or say how long a feature is in its attribute num_features"
         raise UserError(f"{name} {what}", where="--backbone", do=do)
     return int(shape[1])
-
-
-def _from_timm(name: str) -> nn.Module:
-    try:
-        import timm
-    except ImportError as problem:
-        raise lacking(f"backbone timm/{name}", "timm", extra="timm", where="--backbone") from problem
-    if not timm.is_model(name):
-        raise UserError(f"timm has no model {name!r}", where="--backbone", do="see timm.list_models()")
-    model: nn.Module = timm.create_model(name, pretrained=False, num_classes=0)
-    return model
 
 
 def stem_of(backbone: nn.Module) -> str:

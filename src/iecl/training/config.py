@@ -151,7 +151,9 @@ def _default_recipe(method: str, host: str) -> dict[str, Any]:
     """The default of a method; of ie-cl around another host: that of the host, with the block and terms of ie-cl."""
     if method != WRAPPER or host in ("", DEFAULT_HOST):
         return read_recipe("default", method) if method in METHODS else {}
-    check_name("" if host == WRAPPER else host, "host", "method.host")
+    if host == WRAPPER:
+        raise UserError(f"no host is called {host!r}", where="method.host", do="name another method")
+    check_name(host, "host", "method.host")
     own, under = read_recipe("default", WRAPPER), read_recipe("default", host) if host in METHODS else {}
     return merge(under, {"method": {"name": method}, "saib": own["saib"], "objective": own["objective"]})
 

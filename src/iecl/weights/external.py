@@ -60,7 +60,7 @@ def external_info(
     std: tuple[float, ...] = IMAGENET_STD,
 ) -> BackboneInfo:
     """What is known of a backbone that does not say it; an image size of 0 is the one that it is meant for."""
-    size = image_size or (SMALL_SIZE if backbone.endswith(("-small", "-w16", "-w32")) else LARGE_SIZE)
+    size = image_size or (SMALL_SIZE if backbone.endswith(("-small", "-w16", "-w32", "_4")) else LARGE_SIZE)
     return BackboneInfo(backbone=backbone, image_size=size, mean=mean, std=std, method=method or UNKNOWN)
 
 
