@@ -16,7 +16,7 @@ from iecl.studies.cell import FREE, Cell, Datasets, Measurement, Names, full_con
 from iecl.training.config import SECTIONS, config_from_values, make_config
 
 DECIDING = {
-    "data": "more labels image_size decode_size mean std max_pixels validation",
+    "data": "more labels channels image_size decode_size mean std max_pixels validation",
     "augmentation": "policy scale ratio hflip_prob color_jitter_prob brightness contrast saturation hue grayscale_prob "
     "gaussian_blur_prob sigma solarize_prob",
     "backbone": "name",

@@ -17,14 +17,34 @@ from iecl.errors import UserError
 from iecl.registry import imported, is_import
 
 
-def make_backbone(name: str, seed: int = 0) -> nn.Module:
+def make_backbone(name: str, seed: int = 0, channels: int = 3) -> nn.Module:
     """A freshly initialized backbone that maps images to features, with its width as `num_features`.
 
-    The same name and seed give the same weights; torch's own generator is left as it was.
+    The same name and seed give the same weights; torch's own generator is left as it was. For another number of
+    channels the first convolution is a new one; a network of the user's takes them as it is.
     """
+    if is_brought(name) or is_import(name):
+        with counter.seeded(counter.key(seed, "weights/backbone")):
+            return _own(name, channels)
+    made = _of_packages(name, seed)
+    if channels != 3:
+        with counter.seeded(counter.key(seed, f"weights/{channels} channels")):
+            _take_channels(made, name, channels)
+    return made
+
+
+def _take_channels(backbone: nn.Module, name: str, channels: int) -> None:
+    for place, part in backbone.named_modules():
+        if isinstance(part, nn.Conv2d) and part.in_channels == 3:
+            kernel: Any = part.kernel_size
+            how: Any = {"stride": part.stride, "padding": part.padding, "bias": part.bias is not None}
+            backbone.set_submodule(place, nn.Conv2d(channels, part.out_channels, kernel, **how))
+            return
+    raise UserError(f"{name} begins with no convolution", where="data.channels", do="choose another backbone")
+
+
+def _of_packages(name: str, seed: int) -> nn.Module:
     with counter.seeded(counter.key(seed, "weights/backbone")):
-        if is_brought(name) or is_import(name):
-            return _own(name)
         if name.startswith("timm/"):
             from iecl.backbones.from_timm import headless_timm
 
@@ -39,25 +59,25 @@ def make_backbone(name: str, seed: int = 0) -> nn.Module:
         return made
 
 
-def _own(name: str) -> nn.Module:
+def _own(name: str, channels: int) -> nn.Module:
     """A network of the user's: a module as it is, weights included, or what a function or class gives when called."""
     thing: Any = find(name, "backbone") if is_brought(name) else imported(name, "factory", "--backbone")
     made = deepcopy(thing) if isinstance(thing, nn.Module) else thing()
     if not isinstance(made, nn.Module):
         raise UserError(f"{name} gives a {type(made).__name__}, not an nn.Module", where="--backbone")
     if not isinstance(getattr(made, "num_features", None), int):
-        made.num_features = _measured_width(made, name)  # type: ignore[assignment]  # a number, as timm has it
+        made.num_features = _measured_width(made, name, channels)  # type: ignore[assignment]  # a number, as timm has it
     return made
 
 
 @torch.no_grad()
-def _measured_width(module: nn.Module, name: str) -> int:
+def _measured_width(module: nn.Module, name: str, channels: int) -> int:
     """The length of a feature of a module that does not say it, by images of usual sizes."""
     was_training, problem, shape = module.training, None, None
     module.eval()
     for side in (224, 64, 32):
         try:
-            shape = tuple(module(torch.zeros(1, 3, side, side)).shape)
+            shape = tuple(module(torch.zeros(1, channels, side, side)).shape)
             break
         except Exception as raised:  # somebody else's code
             problem = raised

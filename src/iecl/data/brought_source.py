@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from iecl.brought import PREFIX, find
+from iecl.data.bands import image_bands
 from iecl.data.batch import Pixels
 from iecl.data.decoder import ImageArray, eight_bit, nothing_readable, rgb
 from iecl.data.places import is_image, listing_of
@@ -132,10 +133,10 @@ def _is_last(shape: tuple[int, ...]) -> bool:
     return last < first
 
 
-def pixels_of(item: Any) -> ImageArray:
-    """What a dataset gives for a number, as (3, height, width) of 8 bits.
+def pixels_of(item: Any, channels: int = 0) -> ImageArray:
+    """What a dataset gives for a number, as (channels, height, width) of 8 bits; 0 channels: as many as it has.
 
-    >>> pixels_of((np.zeros((4, 5), np.uint8), "label")).shape, int(pixels_of(torch.ones(3, 2, 4))[0, 0, 0])
+    >>> pixels_of((np.zeros((4, 5), np.uint8), "label"), 3).shape, int(pixels_of(torch.ones(3, 2, 4))[0, 0, 0])
     ((3, 4, 5), 255)
     """
     if isinstance(item, Mapping):
@@ -145,6 +146,8 @@ def pixels_of(item: Any) -> ImageArray:
         item = item[key]
     if isinstance(item, tuple | list) and item:
         item = item[0]
+    if isinstance(item, Image.Image) and channels not in (0, 3):
+        item = image_bands(item, channels)
     if isinstance(item, Image.Image):
         return np.ascontiguousarray(np.asarray(rgb(item)).transpose(2, 0, 1))
     values = item.numpy(force=True) if isinstance(item, Tensor) else item
@@ -157,9 +160,11 @@ def pixels_of(item: Any) -> ImageArray:
     if values.ndim == 3 and _is_last(values.shape):
         values = values.transpose(2, 0, 1)
     values = values[None] if values.ndim == 2 else values
-    if len(values) not in (1, 3):
-        raise ValueError(f"{len(values)} channels")
-    return np.broadcast_to(values, (3, *values.shape[1:]))
+    if channels == 3 and len(values) == 1:
+        return np.broadcast_to(values, (3, *values.shape[1:]))
+    if channels not in (0, len(values)):
+        raise ValueError(f"{len(values)} channels, {channels} are wanted: data.channels")
+    return values
 
 
 class ItemsSource:
@@ -167,7 +172,10 @@ class ItemsSource:
 
     is_decoded = False
 
-    def __init__(self, brought: BroughtImages, index: Numbers, *, side: int, with_labels: bool) -> None:
+    def __init__(
+        self, brought: BroughtImages, index: Numbers, *, side: int, with_labels: bool, channels: int = 3
+    ) -> None:
+        self.channels = channels
         self.name, self.side, self._brought, self._index = brought.name, side, brought, index
         self._with_labels = with_labels
         self.labels = brought.labels[index] if with_labels else np.full(len(index), -1, np.int64)
@@ -178,15 +186,16 @@ class ItemsSource:
 
     def select(self, index: Numbers) -> "ItemsSource":
         """Some of the images, in the order given."""
-        return ItemsSource(self._brought, self._index[index], side=self.side, with_labels=self._with_labels)
+        index, how = self._index[index], {"side": self.side, "channels": self.channels}
+        return ItemsSource(self._brought, index, with_labels=self._with_labels, **how)
 
     def read(self, index: Numbers) -> Pixels:
         """The images with these numbers; one that cannot be had gives a black row and a line in `bad`."""
-        images = torch.zeros((len(index), 3, self.side, self.side), dtype=torch.uint8)
+        images = torch.zeros((len(index), self.channels, self.side, self.side), dtype=torch.uint8)
         sizes, bad = torch.full((len(index), 2), self.side), []
         for row, i in enumerate(self._index[index].tolist()):
             try:
-                pixels = torch.from_numpy(np.ascontiguousarray(pixels_of(self._brought.items[i])))
+                pixels = torch.from_numpy(np.ascontiguousarray(pixels_of(self._brought.items[i], self.channels)))
             except Exception as problem:  # somebody else's code
                 bad.append((row, _reason(problem)))
                 continue

@@ -36,11 +36,15 @@ def resolve_data(settings: DataSettings) -> DataSettings:
         UserError: the data cannot be found, or no image in it can be read.
     """
     kind = kind_of(settings)
+    if settings.channels != 3 and kind in ("named", "packed"):
+        raise UserError(f"{settings.name} has 3 channels", where="data.channels", do="leave it out")
     if kind == "named":
         chosen = _for_named(settings)
     else:
         name, *more = (str(folder_of(name) or name) for name in settings.names)
-        mean, std = settings.mean or IMAGENET_MEAN, settings.std or IMAGENET_STD
+        count, is_color = settings.channels, settings.channels == 3
+        mean = settings.mean or (IMAGENET_MEAN if is_color else (0.5,) * count)
+        std = settings.std or (IMAGENET_STD if is_color else (0.25,) * count)
         chosen = _CHOOSERS[kind](replace(settings, name=name, more=tuple(more), mean=mean, std=std))
     workers = settings.num_workers if settings.num_workers >= 0 else min(8, usable_cores())
     return replace(chosen, num_workers=workers)

@@ -127,12 +127,12 @@ def _brought_source(images: BroughtImages, settings: DataSettings, split: str) -
         names = (str(i).encode() for i in range(len(images)))
         (index,) = np.nonzero(is_held_out(names, images.labels) == (split == "test"))
     with_labels = settings.labels != "none"
-    source = ItemsSource(images, index, side=settings.decode_size, with_labels=with_labels)
+    source = ItemsSource(images, index, side=settings.decode_size, with_labels=with_labels, channels=settings.channels)
     side = settings.decode_size
     if (
         isinstance(images.items, Tensor)
         and images.items.dtype == torch.uint8
-        and images.items.shape[1:] == (3, side, side)
+        and images.items.shape[1:] == (settings.channels, side, side)
     ):
         rows = images.items if len(index) == len(images) else images.items[index]  # as it is: no second copy
         return ArraySource(source.name, rows, source.labels, source.classes, path=source.path)
@@ -142,7 +142,9 @@ def _brought_source(images: BroughtImages, settings: DataSettings, split: str) -
 def fits_in_memory(source: Decoding, settings: DataSettings) -> bool:
     """Whether images are decoded when their source is opened, and kept in `data.cache_megabytes`."""
     is_named = kind_of(settings) == "named"
-    return not is_named and len(source) * 3 * settings.decode_size**2 <= settings.cache_megabytes * 2**20
+    return (
+        not is_named and len(source) * settings.channels * settings.decode_size**2 <= settings.cache_megabytes * 2**20
+    )
 
 
 def _files_source(settings: DataSettings, split: str) -> FolderSource:
@@ -157,7 +159,8 @@ def _files_source(settings: DataSettings, split: str) -> FolderSource:
         (index,) = np.nonzero(is_test_fifth(listing, labels) == (split == "test"))
         listing, labels = listing.select(index), labels[index]
     names = tuple(map(printable, classes))
-    return FolderSource(listing, labels, names, side=settings.decode_size, max_pixels=settings.max_pixels)
+    how = {"side": settings.decode_size, "max_pixels": settings.max_pixels, "channels": settings.channels}
+    return FolderSource(listing, labels, names, **how)
 
 
 def is_test_fifth(listing: Listing, labels: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

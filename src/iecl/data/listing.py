@@ -24,7 +24,7 @@ import numpy.typing as npt
 from iecl.errors import UserError
 
 EXTENSIONS = frozenset(
-    b".jpg .jpeg .jpe .jfif .mpo .png .apng .webp .avif .bmp .gif .tif .tiff .ppm .pgm .pbm .pnm".split()
+    b".jpg .jpeg .jpe .jfif .mpo .png .apng .webp .avif .bmp .gif .tif .tiff .ppm .pgm .pbm .pnm .npy".split()
 )
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 _CHUNK = 4096

@@ -67,7 +67,7 @@ def _decode_all(source: Decoding, images: _Images, workers: int, progress: Progr
 
 
 def _from_this_process(source: Decoding, workers: int, progress: Progress | None) -> tuple[_Images, _Decoded]:
-    images = torch.empty((len(source), 3, source.side, source.side), dtype=torch.uint8)
+    images = torch.empty((len(source), source.channels, source.side, source.side), dtype=torch.uint8)
     return images, _decode_all(source, images, workers, progress)
 
 
@@ -117,8 +117,8 @@ def _from_process(source: Decoding, process: int, handle: int) -> _Images | None
 
 def _mapped(source: Decoding, handle: int) -> _Images:
     pixels = np.frombuffer(mmap.mmap(handle, _bytes(source)), np.uint8)
-    return torch.from_numpy(pixels).view(len(source), 3, source.side, source.side)
+    return torch.from_numpy(pixels).view(len(source), source.channels, source.side, source.side)
 
 
 def _bytes(source: Decoding) -> int:
-    return len(source) * 3 * source.side**2
+    return len(source) * source.channels * source.side**2

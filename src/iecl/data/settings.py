@@ -22,6 +22,12 @@ class DataSettings:
     labels: str = setting(
         "auto", "class folders as labels: auto decides from the layout", choices=("auto", "folders", "none")
     )
+    channels: int = setting(
+        3,
+        "channels of an image; other numbers than 3 read gray images, NPY, and TIFF with a page for each",
+        low=1,
+        high=64,
+    )
     image_size: int = setting(
         0, "side of a view in pixels; 0: chosen from the images", low=0, high=1024, flag="--image-size"
     )
@@ -54,5 +60,6 @@ class DataSettings:
         if 0 < self.image_size < LEAST_SIDE:
             raise ValueError(f"data.image_size is {self.image_size}, it must be at least {LEAST_SIDE}, or 0")
         for name in ("mean", "std"):
-            if len(getattr(self, name)) not in (0, 3):
-                raise ValueError(f"data.{name} needs three numbers, one for each of red, green and blue")
+            if len(getattr(self, name)) not in (0, self.channels):
+                count = "three numbers, one for each of red, green and blue" if self.channels == 3 else self.channels
+                raise ValueError(f"data.{name} needs {count}{'' if self.channels == 3 else ' numbers, one a channel'}")

@@ -53,6 +53,7 @@ class Decoding(Source, Protocol):
     """A source whose images are made when they are read, each brought to the same square."""
 
     side: int
+    channels: int
 
     def select(self, index: Numbers) -> "Decoding":
         """Some of the images, in the order given."""

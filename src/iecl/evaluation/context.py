@@ -83,15 +83,8 @@ class EvaluationContext:
         if self.given is not None:
             # The same folder of named sets, the same limits; everything that depends on the images is chosen again.
             name, *more = (self.given,) if isinstance(self.given, str) else self.given
-            images: dict[str, Any] = {
-                "name": name,
-                "more": tuple(more),
-                "labels": "auto",
-                "decode_size": 0,
-                "mean": (),
-                "std": (),
-            }
-            chosen = replace(trained_on, **images)
+            named = replace(trained_on, name=name, more=tuple(more), labels="auto")
+            chosen = replace(named, decode_size=0, mean=(), std=())
         elif is_run:
             # A run may have ignored the class folders; to measure it they are needed.
             chosen = replace(trained_on, labels="auto") if trained_on.labels == "none" else trained_on
@@ -101,7 +94,8 @@ class EvaluationContext:
         if self.part:
             chosen = replace(chosen, validation=self.part == "validation")
         megabytes = chosen.cache_megabytes if self.keep_decoded else 0
-        return resolve_data(replace(chosen, image_size=self.model.image_size, cache_megabytes=megabytes))
+        size, channels = self.model.image_size, self.model.info.channels
+        return resolve_data(replace(chosen, image_size=size, channels=channels, cache_megabytes=megabytes))
 
     @property
     def data_name(self) -> str:

@@ -236,7 +236,7 @@ def difference(old: RunConfig, new: RunConfig) -> list[Change]:
 
 def with_data(config: RunConfig, data: DataSettings) -> RunConfig:
     """The configuration with its data resolved, and with what follows from the image size: views, backbone, block."""
-    augmentation = resolve_views(config.augmentation, data.image_size)
+    augmentation = resolve_views(config.augmentation, data.image_size, data.channels)
     small = "-small" if data.image_size <= 64 else ""
     name = f"resnet18{small}" if config.backbone.name == "auto" else config.backbone.name
     saib = config.saib

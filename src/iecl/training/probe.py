@@ -150,7 +150,7 @@ def open_part(config: RunConfig, need: int, seconds: float) -> Opened:
     began = time.monotonic()
     source, skipped = load_into_memory(part, config.data.num_workers)
     times = len(listed) / len(index)
-    rest = 3 * listed.side**2 * (len(listed) - len(index)) / 2**20
+    rest = config.data.channels * listed.side**2 * (len(listed) - len(index)) / 2**20
     images = len(listed) - round(len(skipped) * times)
     return Opened(source, images, listing + (time.monotonic() - began) * times, rest, 0.0, side)
 

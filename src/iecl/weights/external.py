@@ -31,7 +31,8 @@ def external_model(path: Path, backbone: str, layout: str = "", allow: Sequence[
     Raises:
         UserError: the file cannot be read safely, or its layout is not known or not clear.
     """
-    module = make_backbone(backbone)
+    info = external_info(backbone, **known)
+    module = make_backbone(backbone, channels=info.channels)
     found = read_layout(read_content(path), module.state_dict(), str(path), layout, allow)
     load_into(module, found.tensors, str(path))
     words = [proof(module, found.tensors, len(found.missing), len(found.unexpected)), f"layout {found.layout}"]
@@ -41,7 +42,7 @@ def external_model(path: Path, backbone: str, layout: str = "", allow: Sequence[
         words.append(f"{len(found.other_parts)} tensors of heads and other parts left out")
     if found.zeroed:
         words.append(f"{len(found.zeroed)} counters of batches that it lacks set to 0")
-    return LoadedModel(module.eval(), external_info(backbone, **known), path.name, ", ".join(words))
+    return LoadedModel(module.eval(), info, path.name, ", ".join(words))
 
 
 def random_model(backbone: str, seed: int = 0, **known: Any) -> LoadedModel:

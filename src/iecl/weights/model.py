@@ -58,13 +58,13 @@ class LoadedModel:
 
     def described(self) -> BackboneInfo:
         """What a file says of it, its features of the built-in images included."""
-        features = FeatureProof.of(proof_features(self.backbone, self.image_size))
+        features = FeatureProof.of(proof_features(self.backbone, self.image_size, self.info.channels))
         return replace(self.info, width=self.width, stem=stem_of(self.backbone), feature_proof=features)
 
 
 def load_backbone(state: Mapping[str, Tensor], info: BackboneInfo, checkpoint: str, where: str) -> LoadedModel:
     """A new backbone with exactly these tensors, and the proof of it."""
-    backbone = make_backbone(info.backbone)
+    backbone = make_backbone(info.backbone, channels=info.channels)
     load_into(backbone, state, where)
     return LoadedModel(backbone.eval(), info, checkpoint, proof(backbone, state))
 

@@ -37,15 +37,17 @@ def loading_snippet(
     is_safetensors = format == "safetensors"
     read = f"safetensors.torch.load_file({quoted})" if is_safetensors else f"torch.load({quoted}, weights_only=True)"
     package, load = "safetensors.torch, " if is_safetensors else "", f"model.load_state_dict({read}, strict=True)"
+    if len(mean) not in (0, 3):
+        load = "\n".join([*_other_channels(len(mean)), load])
     name = backbone.removeprefix("torchvision/")
     plain = name.removesuffix("-small")
     if backbone in VITS or backbone.startswith("timm/vit_") or backbone.startswith("timm/deit"):
         model, options = VITS.get(backbone, (backbone.removeprefix("timm/"), {}))
         asked = "".join(f", {key}={value}" for key, value in {**timm_options(model), **options}.items())
-        used = "" if is_safetensors else "torch, "
+        used = "" if is_safetensors and len(mean) in (0, 3) else "torch, "
         return f'import {package}{used}timm\nmodel = timm.create_model("{model}", num_classes=0{asked})\n{load}'
     if backbone.startswith("timm/") or (format == "timm" and plain in _HEADS):
-        used = "torch, " if plain != name or not is_safetensors else ""
+        used = "torch, " if plain != name or not is_safetensors or len(mean) not in (0, 3) else ""
         make = f'model = timm.create_model("{plain.removeprefix("timm/")}", num_classes=0)'
         return "\n".join([f"import {package}{used}timm", make, *(_SMALL_STEM if plain != name else ()), load])
     if backbone in _NARROW:
@@ -71,6 +73,15 @@ def _narrow(width: int) -> list[str]:
         "model.maxpool, model.fc = torch.nn.Identity(), torch.nn.Identity()",
         f"for number, (width, stride) in enumerate([{stages}], start=1):",
         '    setattr(model, f"layer{number}", model._make_layer(BasicBlock, width, 1, stride=stride))',
+    ]
+
+
+def _other_channels(count: int) -> list[str]:
+    """A new first convolution: names and shapes are then those of the file."""
+    shape = "old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None"
+    return [
+        "name, old = next((n, part) for n, part in model.named_modules() if isinstance(part, torch.nn.Conv2d))",
+        f"model.set_submodule(name, torch.nn.Conv2d({count}, {shape}))",
     ]
 
 
