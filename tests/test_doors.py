@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,40 @@ def test_an_item_that_fails_is_a_bad_image_with_its_reason(tmp_path: Path, pixel
     run = iecl.pretrain(Broken(), tmp_path / "run", **HOW)
     assert "[3]\tKeyError: 'no such row'" in (run.path / "skipped.txt").read_text()
     assert run.summary["images"] == 39
+
+
+class Rows:
+    """As much of a Hugging Face dataset as is used."""
+
+    def __init__(self, pixels: np.ndarray) -> None:
+        self.pixels, self.column_names = pixels, ["image", "label"]
+        self.features = {"label": SimpleNamespace(names=["cat", "dog"])}
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, key: Any) -> Any:
+        labels = [number % 2 for number in range(len(self))]
+        return labels if key == "label" else {"image": Image.fromarray(self.pixels[key]), "label": labels[key]}
+
+
+def test_rows_of_a_hugging_face_dataset_are_images_with_labels(
+    tmp_path: Path, pixels: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iecl.embed("random", Rows(pixels), backbone="resnet10-w16", image_size=16)
+    plain = iecl.embed("random", pixels, backbone="resnet10-w16", image_size=16)
+    np.testing.assert_array_equal(found["features"], plain["features"])
+    assert found["labels"].tolist() == [0, 1] * 20
+    for name in ("state", "dataset_info"):
+        (tmp_path / f"{name}.json").write_text("{}")
+    loads = {str(tmp_path): Rows(pixels), str(tmp_path / "many"): {"train": Rows(pixels)}}
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_from_disk=loads.__getitem__))
+    saved = iecl.embed("random", tmp_path, backbone="resnet10-w16", image_size=16)
+    np.testing.assert_array_equal(saved["features"], plain["features"])
+    (tmp_path / "many").mkdir()
+    (tmp_path / "many" / "dataset_dict.json").write_text("{}")
+    with pytest.raises(iecl.UserError, match=r"many has 1 splits \(data\); name one of: .*/many/train"):
+        iecl.embed("random", tmp_path / "many", backbone="resnet10-w16", image_size=16)
 
 
 class BreakOff:

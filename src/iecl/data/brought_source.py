@@ -5,7 +5,9 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,13 +18,13 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from iecl.brought import PREFIX, find
+from iecl.brought import PREFIX, find, is_brought
 from iecl.data.bands import image_bands
 from iecl.data.batch import Pixels
 from iecl.data.decoder import ImageArray, eight_bit, nothing_readable, rgb
 from iecl.data.places import is_image, listing_of
 from iecl.data.source import Numbers
-from iecl.errors import UserError
+from iecl.errors import UserError, lacking
 
 log = logging.getLogger("iecl.data")
 IMAGE_KEYS = ("image", "img", "pixel_values", "pixels")
@@ -212,9 +214,25 @@ class ItemsSource:
 
 
 def brought_images(name: str) -> BroughtImages:
-    """What a name in settings stands for."""
+    """What a name in settings stands for: an object, or a saved dataset."""
+    if not is_brought(name):
+        return _saved(name)
     found: BroughtImages = find(name, "data")
     return found
+
+
+@lru_cache(maxsize=1)  # of a run's start: a dataset that is opened anew each time is read anew
+def _saved(folder: str) -> BroughtImages:
+    """What `save_to_disk` of a Hugging Face dataset wrote."""
+    try:
+        datasets = import_module("datasets")
+    except ImportError as problem:
+        raise lacking("a saved Hugging Face dataset", "datasets", extra="datasets", where="--data") from problem
+    found = datasets.load_from_disk(folder)
+    if isinstance(found, dict):
+        do = f"name one of: {', '.join(f'{folder}/{split}' for split in found)}"
+        raise UserError(f"{folder} has {len(found)} splits", where="--data", do=do)
+    return bring(found)
 
 
 def _numbered(labels: Any, count: int, classes: Sequence[str]) -> tuple[Numbers, tuple[str, ...]]:

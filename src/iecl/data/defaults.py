@@ -14,7 +14,7 @@ from iecl.data.decoder import Unreadable, header_size, nothing_readable
 from iecl.data.labels import class_folders
 from iecl.data.listing import Listing, printable
 from iecl.data.pack_format import open_packed
-from iecl.data.places import is_files, is_pattern, list_places, parts_of
+from iecl.data.places import is_files, is_pattern, is_saved_dataset, list_places, parts_of
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError, did_you_mean
 from iecl.launch import usable_cores
@@ -56,11 +56,7 @@ def kind_of(settings: DataSettings) -> str:
     Raises:
         UserError: there are several, and not all of them are files.
     """
-    kinds = [
-        "brought" if is_brought(name) else "named" if path is None else "files" if is_files(str(path)) else "packed"
-        for name in settings.names
-        for path in [folder_of(name)]
-    ]
+    kinds = [_kind(name) for name in settings.names]
     if len(kinds) > 1 and set(kinds) != {"files"}:
         name = next(name for name, kind in zip(settings.names, kinds, strict=True) if kind != "files")
         raise UserError(
@@ -69,6 +65,15 @@ def kind_of(settings: DataSettings) -> str:
             do="several are folders, lists of paths, patterns or images; iecl pack makes one file of these",
         )
     return kinds[0]
+
+
+def _kind(name: str) -> str:
+    path = folder_of(name)
+    if path is None:
+        return "brought" if is_brought(name) else "named"
+    if is_saved_dataset(path):
+        return "brought"
+    return "files" if is_files(str(path)) else "packed"
 
 
 def folder_of(name: str) -> Path | None:

@@ -30,6 +30,13 @@ def is_pattern(name: str) -> bool:
     return glob.has_magic(name) and not os.path.lexists(Path(name).expanduser())
 
 
+def is_saved_dataset(path: Path) -> bool:
+    """Whether a folder is what `save_to_disk` of a Hugging Face dataset wrote, with one split or with several."""
+    return (path / "dataset_dict.json").is_file() or all(
+        (path / f"{n}.json").is_file() for n in ("state", "dataset_info")
+    )
+
+
 def is_image(path: str | Path) -> bool:
     """Whether a path is called as an image is."""
     return os.fsencode(Path(path).suffix.lower()) in EXTENSIONS
