@@ -14,13 +14,14 @@ import iecl
 SOURCE = Path(iecl.__file__).parent
 LAYERS = {
     "errors": 0, "names": 0, "files": 0, "settings": 0, "registry": 0, "console": 0, "allocation": 0, "compiled": 0,
-    "counter": 1, "launch": 1, "repository": 1, "schedule": 1, "parallel": 1, "runs": 1, "estimators": 1,
+    "brought": 1, "counter": 1, "launch": 1, "repository": 1, "schedule": 1, "parallel": 1, "runs": 1, "estimators": 1,
     "recipes": 1,
     "data": 2, "views": 2, "losses": 2, "meters": 2, "comparison": 2,
     "parts": 3, "backbones": 3,
     "weights": 4, "saib": 4, "entropy": 4, "objective": 4, "methods": 5,
-    "training": 6, "evaluation": 7, "inspection": 8,
-    "continuation": 9, "pretraining": 9, "studies": 9, "api": 10, "demo": 10, "cli": 11, "__main__": 12, "__init__": 12,
+    "training": 6, "arguments": 7, "evaluation": 7, "inspection": 8,
+    "continuation": 9, "pretraining": 9, "studies": 9, "api": 10, "demo": 10, "testing": 10,
+    "cli": 11, "__main__": 12, "__init__": 12,
 }  # fmt: skip
 SAME_LAYER = {
     0: {"errors", "names", "files", "settings"},

@@ -101,7 +101,7 @@ NAMED = [
 
 def told(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     monkeypatch.setattr("iecl.pretraining._start", lambda config, *args, **options: config.method_settings())
-    monkeypatch.setattr("iecl.api.Run", lambda path: path)
+    monkeypatch.setattr("iecl.api.Run", lambda path, things: path)
     monkeypatch.setattr("iecl.cli.pretrain.closing", lambda args, made: {})
     code = main(["pretrain", "--data", "shapes", "--out", "nowhere", *words])
     return code, capsys.readouterr().err

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from iecl.allocation import keep_freed_memory
     from iecl.api import (
         Run,
+        compare,
+        draw_views,
         embed,
         evaluate,
         evaluate_all,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
         plan,
         pretrain,
         preview,
-        study,
+        replay,
         verify,
     )
     from iecl.errors import UserError
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from iecl.repository import bench
     from iecl.saib.certified import CertifiedSAIB
     from iecl.saib.printed import SAIB
+    from iecl.studies.call import study
     from iecl.training.trained_block import load_block
 
 _HOMES = {
@@ -50,9 +53,12 @@ _HOMES = {
     "pack": "iecl.api",
     "plan": "iecl.api",
     "preview": "iecl.api",
-    "study": "iecl.api",
+    "study": "iecl.studies.call",
     "verify": "iecl.api",
     "bench": "iecl.repository",
+    "compare": "iecl.api",
+    "replay": "iecl.api",
+    "draw_views": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.methods.ie_cl",
     "attach_block": "iecl.objective.attached_block",
@@ -71,6 +77,8 @@ __all__ = [
     "__version__",
     "attach_block",
     "bench",
+    "compare",
+    "draw_views",
     "embed",
     "entropy",
     "evaluate",
@@ -85,6 +93,7 @@ __all__ = [
     "plan",
     "pretrain",
     "preview",
+    "replay",
     "study",
     "verify",
 ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from iecl.arguments import Arguments, CommonSettings, speaks_python
+from iecl.brought import at_hand
 from iecl.console import log_to_terminal
 from iecl.errors import UserError
 from iecl.launch import rank_at_start
-from iecl.names import suggestion
 from iecl.runs.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -23,13 +25,16 @@ class Run:
     """A run directory as an object: `run.backbone`, `run.summary`, `run.metrics`."""
 
     path: Path
+    things: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Objects that the run was given, by the names that its settings have for them."""
 
     @property
     def backbone(self) -> nn.Module:
-        """The trained backbone, an ordinary torchvision or timm module in evaluation mode."""
+        """The trained backbone, an ordinary torchvision or timm module in evaluation mode, or your own."""
         from iecl.evaluation.model import load_model
 
-        return load_model(self.path).backbone
+        with at_hand(self.things):
+            return load_model(self.path).backbone
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -46,57 +51,33 @@ class Run:
         """All rows that were recorded, in order."""
         return list(RunDirectory(self.path).read_metrics())
 
-    def evaluate(self, name: str, data: str | None = None, **options: Any) -> dict[str, Any]:
+    def evaluate(self, name: str, data: Any = None, **options: Any) -> dict[str, Any]:
         """Measure the backbone: see `iecl.evaluate`."""
-        return evaluate(name, self.path, data, **options)
+        with at_hand(self.things):
+            return evaluate(name, self.path, data, **options)
 
-    def embed(self, data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
-        """Write one feature vector for each image: see `iecl.embed`."""
-        return embed(self.path, data, out, **options)
+    def embed(self, data: Any = None, out: str | Path = "", **options: Any) -> dict[str, Any]:
+        """One feature vector for each image: see `iecl.embed`."""
+        with at_hand(self.things):
+            return embed(self.path, data, out, **options)
 
     def export(self, out: str | Path, **options: Any) -> dict[str, Any]:
         """Write the backbone as safetensors: see `iecl.export`."""
-        return export(self.path, out, **options)
+        with at_hand(self.things):
+            return export(self.path, out, **options)
+
+    def replay(self, step: int) -> dict[str, Any]:
+        """Take one optimizer step again: see `iecl.replay`."""
+        with at_hand(self.things):
+            return replay(self.path, step)
 
 
-class CommonSettings(TypedDict, total=False):
-    """Settings that nearly every run has: arguments of `pretrain` and `plan`, and flags of the command."""
-
-    backbone: str
-    epochs: int | None
-    batch_size: int | None
-    lr: float | None
-    weight_decay: float | None
-    image_size: int | None
-    num_workers: int | None
-    augmentation: str
-    precision: str
-    seed: int | None
-    accelerator: str
-    devices: int | None
-    nodes: int | None
-    strategy: str
-
-
-PLACES = {
-    "data": "data.name",
-    "backbone": "backbone.name",
-    "lr": "optimizer.lr",
-    "weight_decay": "optimizer.weight_decay",
-    "image_size": "data.image_size",
-    "num_workers": "data.num_workers",
-    "augmentation": "augmentation.policy",
-    **{name: f"training.{name}" for name in ("epochs", "batch_size", "precision", "seed")},
-    **{name: f"training.{name}" for name in ("accelerator", "devices", "nodes", "strategy")},
-}
-"""Which setting each of them is."""
-
-
+@speaks_python
 def pretrain(
-    data: str | Path = "",
+    data: Any = "",
     out: str | Path = "",
     *,
-    method: str = "",
+    method: Any = "",
     recipe: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     sets: Iterable[str] = (),
@@ -104,6 +85,7 @@ def pretrain(
     layout: str = "",
     allow: Sequence[str] = (),
     download: bool = False,
+    callbacks: Iterable[Any] = (),
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
@@ -112,9 +94,11 @@ def pretrain(
     """Train a backbone on images and return its run.
 
     Args:
-        data: a folder of images, a packed file, or a name from `iecl list datasets`.
+        data: a folder of images, a list of paths in a .csv or .txt file, a pattern such as `photos/*/*.jpg`, several of
+            these in a list, a packed file, a name from `iecl list datasets`; or an object: paths of images, arrays, a
+            dataset with `__len__` and `__getitem__`, or a pair of one of these and its labels.
         out: the run directory; by default runs/<method>-<data>.
-        method: a name from `iecl list methods`; by default the recipe's, or ie-cl.
+        method: a name from `iecl list methods`, `package.module:Class`, or a class; by default the recipe's, or ie-cl.
         recipe: a name from `iecl list recipes`, a TOML file, or a run directory.
         settings: further settings by section, as in `{"optimizer": {"grad_clip": 1.0}}`.
         sets: the same as text, as in `["optimizer.grad_clip=1.0"]`.
@@ -122,51 +106,41 @@ def pretrain(
         layout: how a file from elsewhere names its tensors, where that is not clear.
         allow: patterns of its tensors that may be missing, misshapen or unexpected.
         download: fetch the weights of `imagenet` that are not on this disk yet.
-        resume: go on with the run in `out`; settings given here must equal the run's.
+        callbacks: objects with methods `on_step_end`, `on_epoch_end` or `on_checkpoint`: each is called with an
+            `iecl.training.callbacks.Moment`, in the first process of the run.
+        resume: go on with the run in `out`; settings and objects given here must equal the run's.
         overwrite: replace a run in `out`.
         quiet: show warnings only.
-        **common: `backbone`, `epochs`, `batch_size`, `lr` and the others of `CommonSettings`.
+        **common: `backbone` (a name from `iecl list backbones`, `package.module:factory`, an `nn.Module` whose weights
+            the run starts from, or a function that makes one), `epochs`, `batch_size` and others of `CommonSettings`.
     """
     from iecl import pretraining
 
-    quiet = quiet or rank_at_start() > 0
-    given = _given({"data": str(data), **common}, settings, "iecl.pretrain")
-    asked = pretraining.Asked(out, method, recipe, given, tuple(sets), overwrite)
-    with log_to_terminal(quiet):
+    quiet, arguments = quiet or rank_at_start() > 0, Arguments()
+    given = arguments.settings(data, common, settings, "iecl.pretrain")
+    arguments.callbacks(callbacks)
+    asked = pretraining.Asked(out, arguments.method(method), recipe, given, tuple(sets), overwrite)
+    things = arguments.things
+    with log_to_terminal(quiet), at_hand(things):
         if resume and init_from:
             raise UserError("a resumed run has its weights already", where="--init-from", do="leave it out")
         if resume:
-            return Run(pretraining.resume(asked, quiet))
+            return Run(pretraining.resume(asked, quiet), things)
         if init_from:
-            foreign = {"backbone": common.get("backbone", ""), "layout": layout, "allow": allow}
-            return Run(pretraining.start_from(str(init_from), foreign, asked, quiet, download=download))
+            foreign = {"backbone": given.get("backbone", {}).get("name", ""), "layout": layout, "allow": allow}
+            return Run(pretraining.start_from(str(init_from), foreign, asked, quiet, download=download), things)
         if layout or allow:
             raise UserError("which file has that layout or exception?", where="--init-from", do="name it")
         if download:
             raise UserError("which weights are to be fetched?", where="--download", do="add --from imagenet")
-        return Run(pretraining.start_afresh(asked, quiet))
+        return Run(pretraining.start_afresh(asked, quiet), things)
 
 
-def _given(
-    common: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]] | None, caller: str
-) -> dict[str, dict[str, Any]]:
-    """What was given of the common settings, and the others, by section."""
-    from iecl.settings import merge
-
-    given: dict[str, dict[str, Any]] = {}
-    for name, value in common.items():
-        if name not in PLACES:
-            raise UserError(f"{caller} has no argument {name!r}", do=suggestion(name, PLACES))
-        section, _, key = PLACES[name].partition(".")
-        if value is not None and value != "":
-            given.setdefault(section, {})[key] = value
-    return merge(given, settings or {})
-
-
+@speaks_python
 def plan(
-    data: str | Path = "",
+    data: Any = "",
     *,
-    method: str = "",
+    method: Any = "",
     recipe: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     sets: Iterable[str] = (),
@@ -193,9 +167,13 @@ def plan(
     from iecl.runs.directory import write_json
     from iecl.training.forecast import predict
 
-    given = _given({"data": str(data), **common}, settings, "iecl.plan")
+    arguments = Arguments()
+    given, method = arguments.settings(data, common, settings, "iecl.plan"), arguments.method(method)
     asked = pretraining.Asked(out, method, recipe, given, tuple(sets), overwrite=False)
-    with claim(out) if out else nullcontext() as claimed:  # what it refuses, it refuses before any work is done
+    with (
+        at_hand(arguments.things),
+        claim(out) if out else nullcontext() as claimed,
+    ):  # what it refuses, it refuses before any work is done
         resolved, flags = pretraining.planned(asked)
         made = predict(resolved, seconds, quiet=quiet) | {"flags": flags}
         if claimed is None:
@@ -205,6 +183,7 @@ def plan(
         return made | {"file": str(claimed.run.forecast)}
 
 
+@speaks_python
 def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: bool = False, quiet: bool = False) -> Run:
     """Continue a run for more epochs than it was planned for, with a new schedule that is shown first.
 
@@ -221,34 +200,79 @@ def extend(run: str | Path, epochs: int, out: str | Path = "", *, overwrite: boo
         return Run(pretraining.extend(RunDirectory.existing(run), epochs, out, overwrite=overwrite, quiet=quiet))
 
 
+@speaks_python
 def load(path: str | Path) -> Run:
     """The run in a directory."""
     return Run(RunDirectory.existing(path).path)
 
 
-def evaluate(name: str, model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a run or a file of weights with the protocol `name` on labeled images: see `iecl.evaluation.runner`."""
+@speaks_python
+def evaluate(name: str, model: str | Path, data: Any = None, **options: Any) -> dict[str, Any]:
+    """Measure a run or a file of weights with the protocol `name` (see `iecl evaluate --help`) on labeled images.
+
+    `data` is as for `pretrain`, by default the run's own; `device` is where to compute, as in "cpu" or "cuda:1". All
+    options are those of `iecl.evaluation.runner.evaluate`.
+    """
     from iecl.evaluation.runner import evaluate as measure
 
-    return measure(name, model, data, **options)
+    return _measured(partial(measure, name), model, data, options)
 
 
-def evaluate_all(model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
+@speaks_python
+def evaluate_all(model: str | Path, data: Any = None, **options: Any) -> dict[str, Any]:
     """Measure a run or a file of weights with every protocol that the data allow, and write its evaluation card."""
     from iecl.evaluation.card import evaluate_all as measure
 
-    return measure(model, data, **options)
+    return _measured(measure, model, data, options)
 
 
+def _measured(measure: Callable[..., dict[str, Any]], model: Any, data: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Call an evaluation, with names for what was given."""
+    arguments = Arguments()
+    found = arguments.data(data)
+    names = found[0] if len(found) == 1 else found or None
+    if "backbone" in options:
+        options["backbone"] = arguments.backbone(options["backbone"])
+    with at_hand(arguments.things):
+        return measure(model, names, **options)
+
+
+@speaks_python
 def embed(
-    model: str | Path, data: str | Path, out: str | Path, *, checkpoint: str = "final", **options: Any
+    model: str | Path, data: Any = None, out: str | Path = "", *, checkpoint: str = "final", **options: Any
 ) -> dict[str, Any]:
-    """Write one feature vector for each image to a .npz or .parquet file: see `iecl.evaluation.embedding.embed`."""
-    from iecl.evaluation.embedding import embed as write
+    """One feature vector for each image: the arrays `features`, `paths`, `labels`, `splits` and `index`.
 
-    return write(model, str(data), Path(out), checkpoint=checkpoint, **options)
+    Args:
+        model: a run directory or a file of weights.
+        data: as for `pretrain`; by default the run's own.
+        out: a .npz, .parquet or .csv file that gets them too.
+        checkpoint: which weights of a run.
+        **options: see `iecl.evaluation.embedding.embed`.
+    """
+    from iecl.evaluation.embedding import embed as look
+
+    place = Path(out) if out else None
+    return _measured(partial(look, out=place, checkpoint=checkpoint), model, data, options)
 
 
+@speaks_python
+def compare(results: Sequence[str | Path], evaluation: str = "") -> dict[str, Any]:
+    """Compare results of runs: which may be compared, and which differences are more than noise.
+
+    Args:
+        results: run directories, result files, or numbers from elsewhere as LABEL=PERCENT.
+        evaluation: only results of this evaluation.
+
+    Returns:
+        The rows, the comparisons of each with the first, and the text that the command prints.
+    """
+    from iecl.comparison.tables import compare as look
+
+    return look([str(item) for item in results], evaluation)
+
+
+@speaks_python
 def pack(data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
     """Decode a folder of images once, into a file to give in the folder's place: see `iecl.data.pack_writer.pack`."""
     from iecl.data.pack_writer import pack as write
@@ -256,6 +280,7 @@ def pack(data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
     return write(str(data), Path(out), **options)
 
 
+@speaks_python
 def export(
     run: str | Path, out: str | Path, *, format: str = "", overwrite: bool = False, **source: Any
 ) -> dict[str, Any]:
@@ -275,6 +300,7 @@ def export(
     return write_export(load_model(run, **source), Path(out), format)
 
 
+@speaks_python
 def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[str, Any]:
     """Follow entropy from images through block and encoder to embeddings: see `iecl.inspection.report.inspect`."""
     from iecl.inspection.report import inspect as look
@@ -282,6 +308,7 @@ def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[
     return look(model, data, **options)
 
 
+@speaks_python
 def verify(path: str | Path, *, against: str | Path | None = None, **source: Any) -> dict[str, Any]:
     """Check that a file of weights, or a run's, gives the features it carries, and that somebody trained it.
 
@@ -297,6 +324,7 @@ def verify(path: str | Path, *, against: str | Path | None = None, **source: Any
     return verify_model(model, str(path), other, str(against))
 
 
+@speaks_python
 def replay(run: str | Path, step: int, *, quiet: bool = True) -> dict[str, Any]:
     """Take one optimizer step of a run again, exactly, and return what every layer did; the run is left as it is."""
     from iecl.training.replay import replay as take
@@ -304,49 +332,7 @@ def replay(run: str | Path, step: int, *, quiet: bool = True) -> dict[str, Any]:
     return take(run, step, quiet=quiet)
 
 
-def study(
-    source: str | Path | Mapping[str, Any],
-    out: str | Path = "",
-    *,
-    workers: int = 1,
-    threads: int = 1,
-    retry: bool = False,
-    keep: str = "weights",
-    dry: bool = False,
-    quiet: bool = False,
-) -> dict[str, Any]:
-    """Run the cells of a study that are not finished yet, and write what it found; see docs/guides/studies.md.
-
-    Args:
-        source: a TOML file with `[study]` and `[arms.NAME]`, or the same as tables.
-        out: folder for records, runs and results; by default studies/<name>.
-        workers: cells at a time, each in a process of its own.
-        threads: of each cell.
-        retry: run cells again that failed.
-        keep: what stays of a finished run: `none`, `weights` or `all`.
-        dry: run nothing and write nothing, and say what is known.
-        quiet: show warnings only.
-
-    Returns:
-        Means and paired differences (`rows`), every cell with its state (`cells`), the report as Markdown (`text`).
-    """
-    from iecl.studies.engine import look_at_cells, run_cells, seconds_left
-    from iecl.studies.folder import StudyFolder
-    from iecl.studies.report import report, write_report
-    from iecl.studies.study import read_study
-
-    asked = read_study(source)
-    cells, folder = asked.cells(), StudyFolder(out or Path("studies") / asked.settings.name)
-    how: dict[str, Any] = {"workers": workers, "threads": threads, "retry": retry, "keep": keep, "quiet": quiet}
-    every = list(cells.values())
-    found = look_at_cells(every, folder.path) if dry else run_cells(every, folder.path, **how)
-    made = report(asked, dict(zip(cells, found, strict=True)))
-    if not dry:
-        made["files"] = write_report(made, folder.path)
-    left = {"to_do": sum(one.state != "done" for one in found), "seconds_left": seconds_left(found, workers)}
-    return made | left | {"folder": str(folder.path), "megabytes": round(folder.megabytes(), 1)}
-
-
+@speaks_python
 def views(
     run: str | Path, step: int, out: str | Path, *, index: int | None = None, row: int | None = None
 ) -> dict[str, Any]:
@@ -368,12 +354,17 @@ def views(
     return {"path": str(out), "image": seen.path, **facts, "draws": list(seen.draws)}
 
 
+draw_views = views
+"""The name right under `iecl`, where `views` is a package."""
+
+
+@speaks_python
 def preview(
-    data: str | Path = "",
+    data: Any = "",
     out: str | Path = "views.png",
     *,
     images: int = 6,
-    method: str = "",
+    method: Any = "",
     recipe: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     sets: Iterable[str] = (),
@@ -398,6 +389,8 @@ def preview(
     from iecl.training.config import make_config, with_data
     from iecl.training.view_sheet import write_sheet
 
-    given = _given({"data": str(data), **common}, settings, "iecl.preview")
+    arguments = Arguments()
+    given, method = arguments.settings(data, common, settings, "iecl.preview"), arguments.method(method)
     resolved = make_config(method=method, recipe=recipe, flags=given, sets=sets)
-    return write_sheet(with_data(resolved, resolve_data(resolved.data)), images, Path(out))
+    with at_hand(arguments.things):
+        return write_sheet(with_data(resolved, resolve_data(resolved.data)), images, Path(out))

@@ -1,6 +1,8 @@
 """The one exception a user is meant to read: what happened, where, and what to do about it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 
 MOST_NAMES = 30
@@ -15,8 +17,16 @@ class UserError(Exception):
     """
 
     def __init__(self, what: str, *, where: str = "", do: str = "") -> None:
+        super().__init__()
+        self._say(what, where, do)
+
+    def _say(self, what: str, where: str, do: str) -> None:
         self.what, self.where, self.do = what, where, do
-        super().__init__(what + (f" ({where})" if where else "") + (f"; {do}" if do else ""))
+        self.args = (what + (f" ({where})" if where else "") + (f"; {do}" if do else ""),)
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Say the same in other words."""
+        self._say(change(self.what), change(self.where), change(self.do))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Survive the trip from a worker process, which rebuilds an exception from its arguments."""
@@ -42,6 +52,24 @@ def lacking(what: str, package: str, *, extra: str, where: str) -> UserError:
     a .parquet file needs pyarrow, which is not installed (--out); pip install 'iecl[parquet]'
     """
     return UserError(f"{what} needs {package}, which is not installed", where=where, do=f"pip install 'iecl[{extra}]'")
+
+
+_IN_COMMAND: ContextVar[bool] = ContextVar("in_command", default=False)
+
+
+@contextmanager
+def in_command() -> Iterator[None]:
+    """While this lasts, the command is what calls Python's functions: errors may speak of flags."""
+    before = _IN_COMMAND.set(True)
+    try:
+        yield
+    finally:
+        _IN_COMMAND.reset(before)
+
+
+def is_command() -> bool:
+    """Whether a command called, and not a Python program."""
+    return _IN_COMMAND.get()
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:

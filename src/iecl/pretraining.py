@@ -4,6 +4,7 @@ Each resolves a configuration, claims the run directory, puts into it what the r
 """
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from iecl.brought import PREFIX, is_brought
 from iecl.console import ProgressLine
 from iecl.data.defaults import count_images, folder_of, resolve_data
 from iecl.data.listing import one_walk
@@ -136,13 +138,13 @@ def _config_afresh(asked: Asked, quiet: bool, *, is_from_weights: bool = False) 
     said: dict[str, Any] = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
     said["is_from_weights"] = is_from_weights
     config = make_config(**said)
-    place = Path(asked.out or Path("runs") / f"{config.title}-{Path(config.data.name).name}")
+    place = Path(asked.out or Path("runs") / f"{config.title}-{_file_name(config.data.name)}")
     if rank_at_start() == 0 and not asked.overwrite:
         RunDirectory(place).refuse_another()  # before any work is done
     folder = folder_of(config.data.name)
     if folder is not None and place.resolve() == folder.resolve():  # a run would be listed with the images
         raise UserError(f"{place} holds the images", where="--out", do="name another folder for the run")
-    log.info("scanning %s", config.data.name)
+    log.info("scanning %s", ", ".join(config.data.names))
     whole = with_choices(with_launch(config), Said.of(*layers(**said)), quiet=quiet)
     for line in without_effect(whole, reduce(merge, map(parse_assignment, asked.sets), asked.given)):
         log.warning("has no effect: %s", line)
@@ -214,6 +216,12 @@ def _start(
         claimed.run.append_history(prepare(claimed))
         start(config, claimed, quiet=quiet)
     return place
+
+
+def _file_name(data: str) -> str:
+    """What a run directory is called after: a folder's or file's last part, without what only a pattern may have."""
+    name = data.removeprefix(PREFIX) if is_brought(data) else Path(data).name
+    return re.sub(r"[^\w.+-]+", "_", name).strip("_") or "images"
 
 
 def _announce_torch() -> None:

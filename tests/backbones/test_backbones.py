@@ -49,7 +49,11 @@ def test_other_torchvision_models_go_by_their_full_name() -> None:
     ("name", "message"),
     [
         ("resnet81", "no backbone is called 'resnet81' .* did you mean resnet"),
-        ("torchvision/resnet81", "torchvision has no classifier 'resnet81'.* did you mean"),
+        ("torchvision/resnet81", "no backbone is called 'torchvision/resnet81'.* did you mean torchvision/resnet"),
+        ("timm/vit_smal_patch16_224", "did you mean timm/vit_small_patch16_224"),
+        ("swin_t", r"did you mean torchvision/swin_t\?"),
+        ("zzzz", "see: iecl list backbones"),
+        ("torchvision/squeezenet1_0", "SqueezeNet ends in no linear layer"),
     ],
 )
 def test_an_unknown_name_is_an_error_with_the_nearest(name: str, message: str) -> None:

@@ -82,7 +82,7 @@ def test_a_packed_file_gives_what_its_folder_gives(
     assert made["parts"] == ({"train": 4, "test": 2} if kind == "halves" else {"all": 28})
     before, after = (resolve_data(settings_for(path)) for path in (folder, tmp_path / "file"))
     assert (before.image_size, before.decode_size, before.labels) == (after.image_size, after.decode_size, after.labels)
-    assert has_test(str(folder)) == has_test(str(tmp_path / "file"))
+    assert has_test(DataSettings(name=str(folder))) == has_test(DataSettings(name=str(tmp_path / "file")))
     shown = [everything(open_source(settings, split, ignore)) for settings in (before, after)]
     assert shown[0] == shown[1]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import struct
 from pathlib import Path
 
@@ -206,6 +207,20 @@ def test_the_snippet_of_a_small_resnet_gives_its_features(tmp_path: Path, monkey
     found: dict[str, nn.Module] = {}
     exec(load_weights(tmp_path / "small.safetensors")[1]["loading"], found)
     images = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        assert torch.equal(found["model"].eval()(images), model.backbone(images))
+
+
+def test_the_lines_on_the_page_build_a_narrow_resnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "weights.md").read_text()
+    (lines,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "BasicBlock" in block]
+    assert lines.replace("\n\n", "\n").strip() == loading_snippet("resnet10-w16", "photos.safetensors")
+    model = random_model("resnet10-w16", seed=3)
+    save_model(tmp_path / "photos.safetensors", model)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, nn.Module] = {}
+    exec(lines, found)
+    images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         assert torch.equal(found["model"].eval()(images), model.backbone(images))
 

@@ -1,9 +1,6 @@
 """The table of backbones: ordinary torchvision or timm modules whose last layer is the feature."""
 
-from importlib.util import find_spec
-
-from iecl.errors import lacking
-from iecl.registry import Entry, resolve
+from iecl.registry import Entry
 
 # The cost in the summary is in multiply-accumulates for one image of the size that the backbone is made for.
 BACKBONES: dict[str, Entry] = {
@@ -21,14 +18,13 @@ BACKBONES: dict[str, Entry] = {
     "resnet50": Entry("iecl.backbones.from_torchvision:resnet50", "2048 features, 4.09 GMAC at 224 px"),
     "resnet101": Entry("iecl.backbones.from_torchvision:resnet101", "2048 features, 7.80 GMAC at 224 px"),
     "convnext_tiny": Entry("iecl.backbones.from_torchvision:convnext_tiny", "768 features, 4.45 GMAC at 224 px"),
+    "vit_ti_4": Entry(
+        "iecl.backbones.from_timm:vit_ti_4", "192 features, 365 MMAC at 32 px: a ViT with patches of 4 px; timm"
+    ),
+    "vit_s_4": Entry(
+        "iecl.backbones.from_timm:vit_s_4", "384 features, 1.42 GMAC at 32 px: a ViT with patches of 4 px; timm"
+    ),
+    "vit_ti_16": Entry("iecl.backbones.from_timm:vit_ti_16", "192 features, 1.25 GMAC at 224 px, any size; timm"),
+    "vit_s_16": Entry("iecl.backbones.from_timm:vit_s_16", "384 features, 4.60 GMAC at 224 px, any size; timm"),
     "vit_b_16": Entry("iecl.backbones.from_torchvision:vit_b_16", "768 features, about 17.6 GMAC, 224 px only"),
 }
-
-
-def check_name(name: str) -> None:
-    """Raise a `UserError` for a name that cannot be a backbone's; torchvision and timm know their own."""
-    if name.startswith("timm/"):
-        if find_spec("timm") is None:
-            raise lacking(f"backbone {name}", "timm", extra="timm", where="--backbone")
-    elif not name.startswith("torchvision/"):
-        resolve(name, BACKBONES, "backbone", "--backbone")

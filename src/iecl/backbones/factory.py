@@ -1,23 +1,33 @@
-"""From a name to a backbone: the table, `torchvision/NAME` for its other models, `timm/NAME` with the timm extra."""
+"""From a name to a backbone: the table, every model of torchvision and timm, and networks of your own.
 
+`torchvision/NAME`, `timm/NAME` with the timm extra, `package.module:factory`, or what a Python program brought.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
 from torch import nn
 
 from iecl import counter
 from iecl.backbones import BACKBONES
-from iecl.errors import UserError, lacking
-from iecl.registry import resolve
+from iecl.backbones.catalog import unknown
+from iecl.brought import find, is_brought
+from iecl.errors import UserError
+from iecl.registry import imported, is_import
 
 LAST_NORM = {"BasicBlock": "bn2", "Bottleneck": "bn3"}
 """The blocks of ResNets, which torchvision and timm call alike, and the norm before each sum."""
 
 
-def make_backbone(name: str, seed: int = 0, *, zero_init_residual: bool = False) -> nn.Module:
+def make_backbone(name: str, seed: int = 0, channels: int = 3, *, zero_init_residual: bool = False) -> nn.Module:
     """A freshly initialized backbone that maps images to features, with its width as `num_features`.
 
-    The same name and seed give the same weights; torch's own generator is left as it was. With `zero_init_residual`
+    The same name and seed give the same weights; torch's own generator is left as it was. For another number of
+    channels the first convolution is a new one; a network of the user's takes them as it is. With `zero_init_residual`
     every residual block starts as the identity.
     """
-    made = _make(name, seed)
+    made = _make(name, seed, channels)
     if zero_init_residual and not zero_last_norms(made):
         raise UserError(
             f"{name} has no residual blocks that end with a norm",
@@ -27,15 +37,40 @@ def make_backbone(name: str, seed: int = 0, *, zero_init_residual: bool = False)
     return made
 
 
-def _make(name: str, seed: int) -> nn.Module:
+def _make(name: str, seed: int, channels: int) -> nn.Module:
+    if is_brought(name) or is_import(name):
+        with counter.seeded(counter.key(seed, "weights/backbone")):
+            return _own(name, channels)
+    made = _of_packages(name, seed)
+    if channels != 3:
+        with counter.seeded(counter.key(seed, f"weights/{channels} channels")):
+            _take_channels(made, name, channels)
+    return made
+
+
+def _take_channels(backbone: nn.Module, name: str, channels: int) -> None:
+    for place, part in backbone.named_modules():
+        if isinstance(part, nn.Conv2d) and part.in_channels == 3:
+            kernel: Any = part.kernel_size
+            how: Any = {"stride": part.stride, "padding": part.padding, "bias": part.bias is not None}
+            backbone.set_submodule(place, nn.Conv2d(channels, part.out_channels, kernel, **how))
+            return
+    raise UserError(f"{name} begins with no convolution", where="data.channels", do="choose another backbone")
+
+
+def _of_packages(name: str, seed: int) -> nn.Module:
     with counter.seeded(counter.key(seed, "weights/backbone")):
         if name.startswith("timm/"):
-            return _from_timm(name.removeprefix("timm/"))
+            from iecl.backbones.from_timm import headless_timm
+
+            return headless_timm(name.removeprefix("timm/"))
         if name.startswith("torchvision/"):
             from iecl.backbones.from_torchvision import headless
 
             return headless(name.removeprefix("torchvision/"))
-        made: nn.Module = resolve(name, BACKBONES, "backbone", "--backbone").load()()
+        if name not in BACKBONES:
+            raise unknown(name)
+        made: nn.Module = BACKBONES[name].load()()
         return made
 
 
@@ -47,15 +82,34 @@ def zero_last_norms(backbone: nn.Module) -> int:
     return len(blocks)
 
 
-def _from_timm(name: str) -> nn.Module:
-    try:
-        import timm
-    except ImportError as problem:
-        raise lacking(f"backbone timm/{name}", "timm", extra="timm", where="--backbone") from problem
-    if not timm.is_model(name):
-        raise UserError(f"timm has no model {name!r}", where="--backbone", do="see timm.list_models()")
-    model: nn.Module = timm.create_model(name, pretrained=False, num_classes=0)
-    return model
+def _own(name: str, channels: int) -> nn.Module:
+    """A network of the user's: a module as it is, weights included, or what a function or class gives when called."""
+    thing: Any = find(name, "backbone") if is_brought(name) else imported(name, "factory", "--backbone")
+    made = deepcopy(thing) if isinstance(thing, nn.Module) else thing()
+    if not isinstance(made, nn.Module):
+        raise UserError(f"{name} gives a {type(made).__name__}, not an nn.Module", where="--backbone")
+    if not isinstance(getattr(made, "num_features", None), int):
+        made.num_features = _measured_width(made, name, channels)  # type: ignore[assignment]  # a number, as timm has it
+    return made
+
+
+@torch.no_grad()
+def _measured_width(module: nn.Module, name: str, channels: int) -> int:
+    """The length of a feature of a module that does not say it, by images of usual sizes."""
+    was_training, problem, shape = module.training, None, None
+    module.eval()
+    for side in (224, 64, 32):
+        try:
+            shape = tuple(module(torch.zeros(1, channels, side, side)).shape)
+            break
+        except Exception as raised:  # somebody else's code
+            problem = raised
+    module.train(was_training)
+    if shape is None or len(shape) != 2:
+        what = f"gives {shape} for one image" if shape else f"takes no image of 224, 64 or 32 px: {problem}"
+        do = "let it return (images, features), or say how long a feature is in its attribute num_features"
+        raise UserError(f"{name} {what}", where="--backbone", do=do)
+    return int(shape[1])
 
 
 def stem_of(backbone: nn.Module) -> str:

@@ -5,12 +5,16 @@ from functools import partial
 from torch import nn
 from torchvision import models
 
-from iecl.errors import UserError, did_you_mean
+from iecl.backbones.catalog import AUXILIARY, unknown
+from iecl.errors import UserError
 
 
 def without_head(model: nn.Module) -> nn.Module:
     """The same module with its last linear layer turned into the identity and its width in `num_features`."""
-    name, head = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
+    layers = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    if not layers:
+        raise UserError(f"{type(model).__name__} ends in no linear layer", where="--backbone", do="choose another")
+    name, head = layers[-1]
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, nn.Identity())
     model.num_features = head.in_features  # type: ignore[assignment]  # the name that timm uses too
@@ -19,10 +23,9 @@ def without_head(model: nn.Module) -> nn.Module:
 
 def headless(name: str) -> nn.Module:
     """A torchvision classifier by its builder's name, freshly initialized, without its head."""
-    known = models.list_models(module=models)
-    if name not in known:
-        raise UserError(f"torchvision has no classifier {name!r}", where="--backbone", do=did_you_mean(name, known))
-    return without_head(models.get_model(name, weights=None))
+    if name not in models.list_models(module=models):
+        raise unknown(f"torchvision/{name}")
+    return without_head(models.get_model(name, weights=None, **AUXILIARY.get(name, {})))
 
 
 resnet18 = partial(headless, "resnet18")

@@ -6,11 +6,12 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from iecl.allocation import keep_freed_memory
 from iecl.console import one_line, show
-from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean
+from iecl.errors import Interrupted, TrainingError, UserError, did_you_mean, in_command
 from iecl.names import suggested_flag
 from iecl.runs.directory import strict_json
 
@@ -49,8 +50,12 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code: 0 done, 1 the work failed, 2 wrong use, 128 + n stopped by signal n."""
     words = list(sys.argv[1:] if argv is None else argv)
+    here = str(Path.cwd())
+    if here not in sys.path:  # package.module:thing may lie where the command is given; last, so that it hides nothing
+        sys.path.append(here)
     try:
-        return _dispatch(words)
+        with in_command():
+            return _dispatch(words)
     except Interrupted as problem:  # nothing went wrong
         return _ended(problem, 128 + problem.signal, words)
     except UserError as problem:

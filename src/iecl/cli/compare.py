@@ -14,8 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Show the numbers, which may be compared, and which differences are more than noise."""
-    from iecl.comparison.tables import compare
+    from iecl import api
 
-    made = compare(args.results, args.evaluation)
+    made = api.compare(args.results, args.evaluation)
     say(args, *made.pop("text").split("\n"))
     return made

@@ -4,16 +4,17 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.weights_source import add_source, source
+from iecl.cli.weights_source import add_data, add_source, source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A model, images, a file."""
     parser.add_argument("model", help="run directory, file of weights, or random")
+    add_data(parser, "default: the run's own")
+    parser.add_argument("--out", required=True, help="file to write, .npz, .parquet or .csv")
     parser.add_argument(
-        "--data", required=True, help="folder of images, packed file, or a name from: iecl list datasets"
+        "--device", default="", help="where to compute, as cpu or cuda:1; default: a GPU if there is one"
     )
-    parser.add_argument("--out", required=True, help="file to write, .npz or .parquet")
     add_source(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
@@ -22,8 +23,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the features and say how many."""
     from iecl import api
 
-    asked = {name: getattr(args, name) for name in ("overwrite", "quiet")}
-    result = api.embed(args.model, args.data, args.out, **asked, **source(args))
+    asked = {name: getattr(args, name) for name in ("overwrite", "quiet", "device")}
+    made = api.embed(args.model, args.data, args.out, **asked, **source(args))
+    result = {name: value for name, value in made.items() if not hasattr(value, "dtype")}  # the file has the arrays
     say(
         args,
         f"{result['rows']:,} vectors of length {result['width']} in {result['path']}"

@@ -3,9 +3,9 @@
 import argparse
 from typing import Any
 
-from iecl.backbones import check_name
+from iecl.backbones.catalog import check_backbone
 from iecl.cli.command import say
-from iecl.cli.weights_source import add_source, source
+from iecl.cli.weights_source import add_data, add_source, source
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.names import suggestion
@@ -15,7 +15,7 @@ from iecl.settings import merge, parse_assignment
 ALL = "all"
 FLAGS = ("k", "temperature", "epochs", "seed")
 """Settings so common that they have a flag of their own."""
-SHARED = ("method", "out", "quiet")
+SHARED = ("method", "out", "device", "quiet")
 """What every evaluation takes besides its settings and its weights."""
 
 
@@ -23,8 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The protocol's own numbers are defaults; each can be changed and is printed with the result."""
     parser.add_argument("evaluation", help=f"one of: {', '.join(EVALUATIONS)}, {ALL}")
     parser.add_argument("model", nargs="+", help="run directory, file of weights, or random; several are compared")
+    add_data(parser, "VOCdevkit for detection and segmentation; default: the run's own")
     parser.add_argument(
-        "--data", help="labeled folder, packed file or dataset (VOCdevkit for detection and segmentation)"
+        "--device", default="", help="where to compute, as cpu or cuda:1; default: a GPU if there is one"
     )
     parser.add_argument("--voc", help="all: VOCdevkit folder, for detection and segmentation too")
     parser.add_argument(
@@ -81,7 +82,7 @@ def _check_names(args: argparse.Namespace, options: dict[str, Any]) -> None:
     for name in args.only:
         resolve(name, EVALUATIONS, "evaluation", "--only")
     if args.backbone:
-        check_name(args.backbone)
+        check_backbone(args.backbone)
     for name, table in (_by_name(options) if args.evaluation == ALL else {args.evaluation: options}).items():
         known = EVALUATIONS[name].setting_names()
         for key in table if known else ():

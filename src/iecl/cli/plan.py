@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def next_command(words: Sequence[str], flags: Mapping[str, Any]) -> str:
     """The run that was planned, with the batch that was found and what was chosen by a look at the clock.
 
-    >>> next_command(["plan", "--data", "my photos", "--seconds=5", "--batch-size", "64", "--json"], {"--batch-size": 32})
+    >>> next_command(["plan", "--data", "my photos", "--seconds=5", "--batch-size=64", "--json"], {"--batch-size": 32})
     "iecl pretrain --data 'my photos' --batch-size 32"
     """
     kept, rest = [], iter(words[1:])

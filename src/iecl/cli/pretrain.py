@@ -5,7 +5,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from iecl.cli.command import say
-from iecl.cli.weights_source import add_exceptions
+from iecl.cli.weights_source import add_data, add_exceptions
 from iecl.launch import rank_at_start
 from iecl.runs.records import has_labels
 
@@ -33,15 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """What is trained on what, how long, and where."""
-    parser.add_argument("--data", default="", help="folder of images, packed file, or a name from: iecl list datasets")
-    parser.add_argument("--method", default="", help="a name from: iecl list methods; default: ie-cl")
+    add_data(parser)
+    parser.add_argument(
+        "--method", default="", help="a name from: iecl list methods, or package.module:Class of yours; default: ie-cl"
+    )
     parser.add_argument(
         "--saib",
         nargs="?",
         const="certified",
         help="put the input block before the method: certified (the default), sample, batch or none",
     )
-    parser.add_argument("--backbone", default="", help="a name from: iecl list backbones; default: a ResNet-18")
+    parser.add_argument(
+        "--backbone",
+        default="",
+        help="a name from: iecl list backbones (torchvision/NAME and timm/NAME are all of theirs), or "
+        "package.module:factory of yours; default: a ResNet-18",
+    )
     parser.add_argument("--epochs", type=int, help="passes over the data")
     parser.add_argument("--batch-size", type=int, help="images in a loss, over all processes")
     parser.add_argument("--lr", type=float, help="peak learning rate")

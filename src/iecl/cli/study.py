@@ -22,10 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run or look; failed cells make the command fail when everything else is done."""
-    from iecl import api
+    from iecl.studies.call import study
 
     how = {"workers": args.workers, "threads": args.threads, "retry": args.retry, "keep": args.keep}
-    made = api.study(args.file, args.out, dry=args.list or args.table, **how, quiet=args.quiet)
+    made = study(args.file, args.out, dry=args.list or args.table, **how, quiet=args.quiet)
     if args.list:
         for cell in made["cells"]:
             say(args, f"{cell['state']:<8} {cell['arm']}, {cell['data']}, seed {cell['seed']}  {cell['name']}")

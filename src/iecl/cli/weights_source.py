@@ -6,6 +6,13 @@ from typing import Any
 NAMES = ("checkpoint", "backbone", "image_size", "layout", "allow")
 
 
+def add_data(parser: argparse.ArgumentParser, otherwise: str = "") -> None:
+    """Which images; the flag may be given several times."""
+    words = "folder of images, .csv or .txt list of paths, 'pattern*', packed file, or a name from: iecl list datasets"
+    more = "; several are joined" + (f"; {otherwise}" if otherwise else "")
+    parser.add_argument("--data", action="append", default=[], help=words + more)
+
+
 def add_source(parser: argparse.ArgumentParser) -> None:
     """Which weights of a run, or what a file from elsewhere holds and how large its images are."""
     choices = ("final", "last", "best")

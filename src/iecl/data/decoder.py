@@ -32,6 +32,7 @@ from PIL import (
     WebPImagePlugin,  # noqa: F401
 )
 
+from iecl.data import bands
 from iecl.data.skipped_files import reasons_of
 from iecl.errors import UserError
 
@@ -106,25 +107,53 @@ def decode(
         path: the file.
         side: height and width of the square.
         max_pixels: an image with more of them is not decoded.
-        square: where the image goes; new memory is taken without it.
+        square: where the image goes, with as many channels as are wanted; by default new memory for three.
 
     Raises:
         Unreadable: the file is missing, damaged, no image, or has more than `max_pixels` pixels.
     """
     content = _content(path, max_pixels)
+    square = np.empty((3, side, side), np.uint8) if square is None else square
     with _reasons():
+        if len(square) != 3 or _is_npy(content):
+            return square, _decode_bands(content, max_pixels, square)
         image = _opened(content, max_pixels)
         width, height = image.size
         pixels = _usual_jpeg(image, content, side)
         if pixels is None:
             pixels = _by_pillow(image, content, side)
         orientation = _orientation(image)
-        square = np.empty((3, side, side), np.uint8) if square is None else square
         _squeeze(pixels, square)
         if orientation in _UPRIGHT:
             square[...] = _UPRIGHT[orientation](square)
         size = (width, height) if orientation in _TURNED else (height, width)
         return square, size
+
+
+def _decode_bands(content: io.BytesIO, max_pixels: int, square: ImageArray) -> tuple[int, int]:
+    """Any number of channels into a square; returns the (height, width) that there were. EXIF turns nothing here."""
+    import torch  # here: to look at headers nobody should wait for it
+    from torch.nn.functional import interpolate
+
+    if _is_npy(content):
+        _check_pixels(*bands.npy_size(content), max_pixels)
+        values = bands.npy_bands(content)
+    else:
+        values = bands.image_bands(_opened(content, max_pixels), len(square))
+    if len(values) == 1 < len(square):
+        raise Unreadable(f"1 channel, {len(square)} are wanted")
+    if len(values) != len(square):
+        raise Unreadable(f"{len(values)} channels, {len(square)} are wanted")
+    pixels = np.ascontiguousarray(values if values.dtype == np.uint8 else eight_bit(values))
+    made = torch.from_numpy(pixels.astype(np.uint8, copy=False)).unsqueeze(0)
+    if made.shape[2:] != square.shape[1:]:
+        made = interpolate(made, square.shape[1:], mode="bicubic", antialias=True)
+    square[...] = made[0].numpy()
+    return pixels.shape[1], pixels.shape[2]
+
+
+def _is_npy(content: io.BytesIO) -> bool:
+    return content.getbuffer()[: len(bands.NPY)] == bands.NPY
 
 
 def _usual_jpeg(image: Image.Image, content: io.BytesIO, side: int) -> ImageArray | None:
@@ -152,7 +181,7 @@ def _by_pillow(image: Image.Image, content: io.BytesIO, side: int) -> ImageArray
         image.draft(None, (int(_DRAFT * side), int(_DRAFT * side)))
         image.decodermaxblock = content.getbuffer().nbytes  # all at once: what is left of a piece is copied
     image.load()
-    image = _rgb(image)
+    image = rgb(image)
     wide, high = (max(1, length // (_REDUCE * side)) for length in image.size)
     if wide > 1 or high > 1:
         image = image.reduce((wide, high))
@@ -191,7 +220,7 @@ def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int) -> Image
     with _reasons():
         image = _opened(content, max_pixels)
         image.load()
-        return np.ascontiguousarray(np.asarray(_rgb(image)).transpose(2, 0, 1))
+        return np.ascontiguousarray(np.asarray(rgb(image)).transpose(2, 0, 1))
 
 
 def decode_numbers(path: bytes | str | os.PathLike[str], max_pixels: int) -> ImageArray:
@@ -217,6 +246,10 @@ def header_size(path: bytes | str | os.PathLike[str], max_pixels: int) -> tuple[
     """
     content = _content(path, max_pixels)
     with _reasons():
+        if _is_npy(content):
+            found = bands.npy_size(content)
+            _check_pixels(*found, max_pixels)
+            return found
         width, height = _opened(content, max_pixels).size
         return height, width
 
@@ -251,12 +284,16 @@ def _opened(content: io.BytesIO, max_pixels: int) -> ImageFile.ImageFile:
             content.seek(0)
             image = factory(content, "")
             width, height = image.size
-            if width * height > max_pixels:
-                raise Unreadable(f"too large: {width}x{height}")
-            if width * height == 0:
-                raise Unreadable("no pixels")
+            _check_pixels(height, width, max_pixels)
             return image
     raise Unreadable("not an image")
+
+
+def _check_pixels(height: int, width: int, max_pixels: int) -> None:
+    if width * height > max_pixels:
+        raise Unreadable(f"too large: {width}x{height}")
+    if width * height == 0:
+        raise Unreadable("no pixels")
 
 
 @contextmanager
@@ -283,12 +320,12 @@ def _orientation(image: Image.Image) -> object:
         return 1
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def rgb(image: Image.Image) -> Image.Image:
     """Eight bits of red, green and blue; what is transparent becomes white."""
     if image.mode == "RGB" and not image.has_transparency_data:
         return image  # to convert it would be to copy it
     if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_eight_bit(np.asarray(image))).convert("RGB")
+        return Image.fromarray(eight_bit(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         solid = image.convert("RGBA")
         white = Image.new("RGBA", solid.size, "white")
@@ -296,15 +333,15 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _eight_bit(values: npt.NDArray[np.generic]) -> ImageArray:
+def eight_bit(values: npt.NDArray[np.generic]) -> ImageArray:
     """Gray values of more than eight bits on the scale 0 to 255, without clipping.
 
     16-bit values keep their scale. 32-bit and floating-point files do not say theirs: it is the smallest usual one that
     holds all values (1 for fractions, 255, 65535), else the range from the lowest to the highest value.
 
-    >>> _eight_bit(np.array([0, 257, 65535], np.uint16)).tolist()
+    >>> eight_bit(np.array([0, 257, 65535], np.uint16)).tolist()
     [0, 1, 255]
-    >>> _eight_bit(np.array([0, 0.5, 1], np.float32)).tolist(), _eight_bit(np.array([-3, 0, 3])).tolist()
+    >>> eight_bit(np.array([0, 0.5, 1], np.float32)).tolist(), eight_bit(np.array([-3, 0, 3])).tolist()
     ([0, 128, 255], [0, 128, 255])
     """
     gray = values.astype(np.float32)

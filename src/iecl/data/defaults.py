@@ -8,11 +8,13 @@ from statistics import median
 
 import numpy as np
 
+from iecl.brought import is_brought
 from iecl.data.datasets import DATASETS, FACTS, IMAGENET_MEAN, IMAGENET_STD
 from iecl.data.decoder import Unreadable, header_size, nothing_readable
 from iecl.data.labels import class_folders
-from iecl.data.listing import Listing, list_images, printable, splits
+from iecl.data.listing import Listing, printable
 from iecl.data.pack_format import open_packed
+from iecl.data.places import is_files, is_pattern, is_saved_dataset, list_places, parts_of
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError, did_you_mean
 from iecl.launch import usable_cores
@@ -33,39 +35,68 @@ def resolve_data(settings: DataSettings) -> DataSettings:
     Raises:
         UserError: the data cannot be found, or no image in it can be read.
     """
-    folder = folder_of(settings.name)
-    if folder is None:
+    kind = kind_of(settings)
+    if settings.channels != 3 and kind in ("named", "packed"):
+        raise UserError(f"{settings.name} has 3 channels", where="data.channels", do="leave it out")
+    if kind == "named":
         chosen = _for_named(settings)
     else:
-        named = replace(
-            settings, name=str(folder), mean=settings.mean or IMAGENET_MEAN, std=settings.std or IMAGENET_STD
-        )
-        chosen = _for_packed(named, folder) if folder.is_file() else _for_folder(named, folder)
+        name, *more = (str(folder_of(name) or name) for name in settings.names)
+        count, is_color = settings.channels, settings.channels == 3
+        mean = settings.mean or (IMAGENET_MEAN if is_color else (0.5,) * count)
+        std = settings.std or (IMAGENET_STD if is_color else (0.25,) * count)
+        chosen = _CHOOSERS[kind](replace(settings, name=name, more=tuple(more), mean=mean, std=std))
     workers = settings.num_workers if settings.num_workers >= 0 else min(8, usable_cores())
     return replace(chosen, num_workers=workers)
 
 
+def kind_of(settings: DataSettings) -> str:
+    """What images come from: `named`, a dataset; `brought`, by a Python program; `packed`; or `files`.
+
+    Raises:
+        UserError: there are several, and not all of them are files.
+    """
+    kinds = [_kind(name) for name in settings.names]
+    if len(kinds) > 1 and set(kinds) != {"files"}:
+        name = next(name for name, kind in zip(settings.names, kinds, strict=True) if kind != "files")
+        raise UserError(
+            f"{name} cannot be joined with other images",
+            where="--data",
+            do="several are folders, lists of paths, patterns or images; iecl pack makes one file of these",
+        )
+    return kinds[0]
+
+
+def _kind(name: str) -> str:
+    path = folder_of(name)
+    if path is None:
+        return "brought" if is_brought(name) else "named"
+    if is_saved_dataset(path):
+        return "brought"
+    return "files" if is_files(str(path)) else "packed"
+
+
 def folder_of(name: str) -> Path | None:
-    """The folder or packed file that a name stands for, or None for a named dataset.
+    """The folder, list, pattern or packed file that a name stands for, or None for a named dataset or an object.
 
     A named dataset goes first; a folder of the same name can be written `./name`.
     """
-    if name in DATASETS:
+    if name in DATASETS or is_brought(name):
         return None
     folder = Path(name).expanduser()
-    if not folder.exists() and folder.name == name:
+    if not folder.exists() and folder.name == name and not is_pattern(name):
         shown = printable(os.fsencode(name))
         do = did_you_mean(name, DATASETS)
         raise UserError(f"there is no folder and no dataset called {shown!r}", where="--data", do=do)
     return folder.absolute()
 
 
-def has_test(name: str) -> bool:
-    """Whether data come with test images of their own."""
-    folder = folder_of(name)
-    if folder is None:
-        return True
-    return "test" in (open_packed(folder).parts if folder.is_file() else splits(folder))
+def has_test(settings: DataSettings) -> bool:
+    """Whether data, which are resolved, come with test images of their own."""
+    kind = kind_of(settings)
+    if kind == "files":
+        return "test" in parts_of(settings.names)
+    return kind == "named" or (kind == "packed" and "test" in open_packed(Path(settings.name)).parts)
 
 
 def count_images(settings: DataSettings) -> int:
@@ -74,14 +105,13 @@ def count_images(settings: DataSettings) -> int:
     Raises:
         UserError: there is one alone, and nothing that it could be compared with.
     """
-    path = folder_of(settings.name)
-    if path is None:
+    kind = kind_of(settings)
+    if kind == "named":
         count = FACTS[settings.name].train
-    elif path.is_file():
-        count = len(open_packed(path).part_for("pretrain").tables["labels"])
+    elif kind == "packed":
+        count = len(open_packed(Path(settings.name)).part_for("pretrain").tables["labels"])
     else:
-        parts = splits(path)
-        count = len(list_images(parts["train"] if "train" in parts else parts["all"]))
+        count = len(training_files(settings))
     if count == 1:
         raise UserError(
             f"{settings.name} holds 1 image: training compares images with each other",
@@ -91,10 +121,25 @@ def count_images(settings: DataSettings) -> int:
     return count * 7 // 10 if settings.validation else count  # a fifth and a tenth of the rest stay out
 
 
-def usual_side(name: str) -> float:
-    """The usual shorter side of the images of a named dataset or a packed file."""
-    path = folder_of(name)
-    return FACTS[name].decode_size if path is None else open_packed(path).short_side
+def usual_side(settings: DataSettings) -> float:
+    """The usual shorter side of images that are no files."""
+    kind = kind_of(settings)
+    if kind == "brought":
+        from iecl.data.brought_source import brought_images
+
+        return brought_images(settings.name).short_side()
+    return FACTS[settings.name].decode_size if kind == "named" else open_packed(Path(settings.name)).short_side
+
+
+def training_files(settings: DataSettings) -> Listing:
+    """The files that there are to train on."""
+    if is_brought(settings.name):
+        from iecl.data.brought_source import brought_images
+
+        listing: Listing = brought_images(settings.name).items
+        return listing
+    parts = parts_of(settings.names)
+    return list_places(parts["train"] if "train" in parts else parts["all"])
 
 
 def _for_named(settings: DataSettings) -> DataSettings:
@@ -114,15 +159,25 @@ def _for_named(settings: DataSettings) -> DataSettings:
     )
 
 
-def _for_folder(settings: DataSettings, folder: Path) -> DataSettings:
+def _for_files(settings: DataSettings) -> DataSettings:
     if settings.image_size and settings.decode_size and settings.labels != "auto":
         return settings  # resolved before: do not list a million files again
-    parts = splits(folder)
-    listing = list_images(parts["train"] if "train" in parts else parts["all"])
-    labels = settings.labels
-    if labels == "auto":
-        labels = "folders" if class_folders(listing, "auto") else "none"
-    short = median_short_side(listing, settings.max_pixels)
+    listing = training_files(settings)
+    is_labeled = bool(class_folders(listing, "auto")) if settings.labels == "auto" else False
+    return _for_sides(settings, median_short_side(listing, settings.max_pixels), is_labeled)
+
+
+def _for_brought(settings: DataSettings) -> DataSettings:
+    from iecl.data.brought_source import brought_images
+
+    images = brought_images(settings.name)
+    if isinstance(images.items, Listing):
+        return _for_files(settings)
+    return _for_sides(settings, images.short_side(), bool(images.classes))
+
+
+def _for_sides(settings: DataSettings, short: float, is_labeled: bool) -> DataSettings:
+    labels = settings.labels if settings.labels != "auto" else "folders" if is_labeled else "none"
     image_size = settings.image_size or next((size for top, size in _SIZES.items() if short <= top), _LARGEST)
     return replace(
         settings,
@@ -132,8 +187,9 @@ def _for_folder(settings: DataSettings, folder: Path) -> DataSettings:
     )
 
 
-def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
+def _for_packed(settings: DataSettings) -> DataSettings:
     """As it was packed; what was decided then cannot be asked for differently now."""
+    path = Path(settings.name)
     file = open_packed(path)
     if settings.decode_size not in (0, file.side):
         raise UserError(
@@ -155,6 +211,9 @@ def _for_packed(settings: DataSettings, path: Path) -> DataSettings:
             do=f"pack them again with --side {image_size} or more",
         )
     return replace(settings, labels=labels, image_size=image_size, decode_size=file.side)
+
+
+_CHOOSERS = {"files": _for_files, "brought": _for_brought, "packed": _for_packed}
 
 
 def _decode_size(image_size: int, short: float) -> int:

@@ -1,22 +1,27 @@
 """From the settings to a source of images."""
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from iecl import counter
+from iecl.data.brought_source import BroughtImages, ItemsSource, brought_images
 from iecl.data.datasets import DATASETS
-from iecl.data.defaults import folder_of, resolve_data
+from iecl.data.defaults import has_test, kind_of, resolve_data, training_files
 from iecl.data.folder import FolderSource
 from iecl.data.labels import class_folders, numbered
-from iecl.data.listing import Listing, list_images, one_walk, printable, splits
+from iecl.data.listing import Listing, one_walk, printable
 from iecl.data.memory_cache import load_into_memory
 from iecl.data.pack_format import open_packed
 from iecl.data.packed_source import PackedSource
+from iecl.data.places import list_places, parts_of
 from iecl.data.settings import DataSettings
 from iecl.data.skipped_files import Skipping, refuse_too_many
-from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source, name_in
+from iecl.data.source import ArraySource, ChosenSource, Decoding, Numbers, OnBad, Progress, Source, name_in
 from iecl.errors import UserError, did_you_mean
 
 SPLITS = ("pretrain", "train", "test", "train-part")
@@ -53,7 +58,7 @@ def open_source(
     """
     settings, on_bad = resolve_data(settings), on_bad or Skipping()
     source = list_source(settings, split, on_bad)
-    if not isinstance(source, FolderSource) or not fits_in_memory(source, settings):
+    if not isinstance(source, Decoding) or not fits_in_memory(source, settings):
         return source
     whole, skipped = load_into_memory(source, settings.num_workers, progress, is_shared=is_shared)
     for path, reason in skipped:
@@ -68,12 +73,12 @@ def list_source(settings: DataSettings, split: str, on_bad: OnBad) -> Source:
     if not settings.validation:
         return _whole_source(settings, split, on_bad)
     # A folder that has no test images of its own keeps its fixed fifth for the end: nothing here may touch it.
-    is_fixed = split == "test" or folder_of(settings.name) is not None
+    is_fixed = split == "test" or kind_of(settings) != "named"
     source = _whole_source(settings, "train-part" if is_fixed else split, on_bad)
     (index,) = np.nonzero(is_validation(source) == (split == "test"))
     if not len(index):
         raise UserError(f"{source.name} has too few images to keep a tenth of them", where="data.validation")
-    return source.select(index) if isinstance(source, FolderSource) else ChosenSource(source, index)
+    return source.select(index) if isinstance(source, Decoding) else ChosenSource(source, index)
 
 
 def is_validation(source: Source) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -86,15 +91,19 @@ def is_validation(source: Source) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def _whole_source(settings: DataSettings, split: str, on_bad: OnBad) -> Source:
-    folder = folder_of(settings.name)
-    if folder is None:
+    kind = kind_of(settings)
+    if kind == "named":
         named: Source = DATASETS[settings.name].load()(settings, "train" if split == "train-part" else split)
         return named
     if split not in SPLITS:
         raise UserError(f"a folder has no split {split!r}", where="split", do=did_you_mean(split, SPLITS))
-    if folder.is_file():
-        return _packed_source(settings, folder, split, on_bad)
-    source = _folder_source(settings, folder, split)
+    if kind == "packed":
+        return _packed_source(settings, Path(settings.name), split, on_bad)
+    if kind == "brought":
+        images = brought_images(settings.name)
+        if not isinstance(images.items, Listing):
+            return _brought_source(images, settings, split)
+    source = _files_source(settings, split)
     for failure in source.listing.unreadable:
         on_bad(*failure)
     return source
@@ -112,36 +121,61 @@ def _packed_source(settings: DataSettings, path: Path, split: str, on_bad: OnBad
     return ChosenSource(source, index)
 
 
-def fits_in_memory(source: FolderSource, settings: DataSettings) -> bool:
-    """Whether a folder's images are decoded when it is opened, and kept in `data.cache_megabytes`."""
-    is_named = folder_of(settings.name) is None
-    return not is_named and len(source) * 3 * settings.decode_size**2 <= settings.cache_megabytes * 2**20
+def _brought_source(images: BroughtImages, settings: DataSettings, split: str) -> Source:
+    index = np.arange(len(images))
+    if split not in ("pretrain", "train"):
+        names = (str(i).encode() for i in range(len(images)))
+        (index,) = np.nonzero(is_held_out(names, images.labels) == (split == "test"))
+    with_labels = settings.labels != "none"
+    source = ItemsSource(images, index, side=settings.decode_size, with_labels=with_labels, channels=settings.channels)
+    side = settings.decode_size
+    if (
+        isinstance(images.items, Tensor)
+        and images.items.dtype == torch.uint8
+        and images.items.shape[1:] == (settings.channels, side, side)
+    ):
+        rows = images.items if len(index) == len(images) else images.items[index]  # as it is: no second copy
+        return ArraySource(source.name, rows, source.labels, source.classes, path=source.path)
+    return source
 
 
-def _folder_source(settings: DataSettings, folder: Path, split: str) -> FolderSource:
-    parts = splits(folder)
-    listing = list_images(parts["train"] if "train" in parts else parts["all"])
+def fits_in_memory(source: Decoding, settings: DataSettings) -> bool:
+    """Whether images are decoded when their source is opened, and kept in `data.cache_megabytes`."""
+    is_named = kind_of(settings) == "named"
+    return (
+        not is_named and len(source) * settings.channels * settings.decode_size**2 <= settings.cache_megabytes * 2**20
+    )
+
+
+def _files_source(settings: DataSettings, split: str) -> FolderSource:
+    listing = training_files(settings)
     classes = class_folders(listing, settings.labels)
     labels = numbered(listing, classes)
-    if split == "test" and "test" in parts:
-        listing = list_images(parts["test"])
+    is_split = has_test(settings)
+    if split == "test" and is_split:
+        listing = list_places(parts_of(settings.names)["test"])
         labels = numbered(listing, classes)  # the numbers of the training classes, found by name
-    elif "test" not in parts and split not in ("pretrain", "train"):
+    elif not is_split and split not in ("pretrain", "train"):
         (index,) = np.nonzero(is_test_fifth(listing, labels) == (split == "test"))
         listing, labels = listing.select(index), labels[index]
     names = tuple(map(printable, classes))
-    return FolderSource(listing, labels, names, side=settings.decode_size, max_pixels=settings.max_pixels)
+    how = {"side": settings.decode_size, "max_pixels": settings.max_pixels, "channels": settings.channels}
+    return FolderSource(listing, labels, names, **how)
 
 
 def is_test_fifth(listing: Listing, labels: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which images make up the fixed fifth: of every class those whose hashed paths are lowest.
+    """Which images make up the fixed fifth, by their paths."""
+    return is_held_out((listing.relative(i) for i in range(len(listing))), labels)
+
+
+def is_held_out(names: Iterable[bytes], labels: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which of the images called `names` make up the fixed fifth: of every class those whose hashed names are lowest.
 
     A hash of the path decides and not its place in the list, so that one more image moves hardly any other from one
     part to the other. A class of two or more gives at least one.
     """
-    paths = (listing.relative(i).hex() for i in range(len(listing)))
-    hashes = np.fromiter((counter.key(0, f"held out {path}") for path in paths), np.int64, len(listing))
-    chosen = np.zeros(len(listing), bool)
+    hashes = np.fromiter((counter.key(0, f"held out {name.hex()}") for name in names), np.int64, len(labels))
+    chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         (members,) = np.nonzero(labels == label)
         count = max(len(members) // 5, min(1, len(members) - 1))

@@ -23,7 +23,14 @@ class FolderSource:
     is_decoded = False
 
     def __init__(
-        self, listing: Listing, labels: Numbers, classes: tuple[str, ...], *, side: int, max_pixels: int
+        self,
+        listing: Listing,
+        labels: Numbers,
+        classes: tuple[str, ...],
+        *,
+        side: int,
+        max_pixels: int,
+        channels: int = 3,
     ) -> None:
         """Hold the list of files.
 
@@ -33,22 +40,23 @@ class FolderSource:
             classes: names of the classes.
             side: height and width that every image is brought to.
             max_pixels: an image with more pixels is bad.
+            channels: of an image; one that has another number of them is bad.
         """
         self.name = listing.root_name
         self.listing, self.labels, self.classes = listing, labels, classes
-        self.side, self.max_pixels = side, max_pixels
+        self.side, self.max_pixels, self.channels = side, max_pixels, channels
 
     def __len__(self) -> int:
         return len(self.listing)
 
     def select(self, index: Numbers) -> "FolderSource":
         """Some of the files, in the order given."""
-        how = {"side": self.side, "max_pixels": self.max_pixels}
+        how = {"side": self.side, "max_pixels": self.max_pixels, "channels": self.channels}
         return FolderSource(self.listing.select(index), self.labels[index], self.classes, **how)
 
     def read(self, index: Numbers) -> Pixels:
         """Decode these files; one that cannot be decoded gives a black row and a line in `bad`."""
-        return self.read_into(np.empty((len(index), 3, self.side, self.side), np.uint8), index)
+        return self.read_into(np.empty((len(index), self.channels, self.side, self.side), np.uint8), index)
 
     def read_into(self, images: ImageArray, index: Numbers) -> Pixels:
         """Decode these files into memory that is there already.

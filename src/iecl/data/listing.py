@@ -24,11 +24,12 @@ import numpy.typing as npt
 from iecl.errors import UserError
 
 EXTENSIONS = frozenset(
-    b".jpg .jpeg .jpe .jfif .mpo .png .apng .webp .avif .bmp .gif .tif .tiff .ppm .pgm .pbm .pnm".split()
+    b".jpg .jpeg .jpe .jfif .mpo .png .apng .webp .avif .bmp .gif .tif .tiff .ppm .pgm .pbm .pnm .npy".split()
 )
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 _CHUNK = 4096
 _Found = TypeVar("_Found")
+_Place = TypeVar("_Place")
 _FOUND: ContextVar[dict[Any, Any]] = ContextVar("found")
 """What was found in folders since the outermost `one_walk` began."""
 _Failures = Sequence[tuple[str, str]]
@@ -57,6 +58,10 @@ class Listing:
     """What else lies there: how many files of each extension."""
     unreadable: _Failures = ()
     """Folders that could not be listed, each with the reason."""
+    owners: tuple[bytes, ...] = ()
+    """Names of classes, where something else than the first folder says which an image belongs to; empty: none."""
+    owner: npt.NDArray[np.int64] | None = None
+    """Which of these each image has; None: its first folder is its class."""
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -91,13 +96,17 @@ class Listing:
             before = ends[part] - lengths[part]
             here = np.arange(before[0], ends[part][-1])
             new[here] = old[here + (starts[part] - before).repeat(lengths[part])]
-        return Listing(self.root, names, ends, self.others, self.unreadable)
+        owner = None if self.owner is None else self.owner[index]
+        return Listing(self.root, names, ends, self.others, self.unreadable, self.owners, owner)
 
     def first_folders(self) -> Iterator[tuple[bytes, int, int]]:
         """(name, first image, one past the last) of every folder right below the root; the order must be by bytes.
 
-        Images that lie in no folder come one by one, with an empty name.
+        Images that lie in no folder come one by one, with an empty name; so do all where a list gives their classes.
         """
+        if self.owner is not None:
+            yield from ((self.owners[number], i, i + 1) for i, number in enumerate(self.owner.tolist()))
+            return
         start = 0
         while start < len(self):
             name, slash, _ = self.relative(start).partition(b"/")
@@ -123,19 +132,21 @@ def one_walk() -> Iterator[None]:
         _FOUND.reset(before)
 
 
-def _kept_for_one_walk(look: Callable[[Path], _Found]) -> Callable[[Path], _Found]:
+def kept_for_one_walk(look: Callable[[_Place], _Found]) -> Callable[[_Place], _Found]:
+    """Let a function of a place be asked once while `one_walk` lasts."""
+
     @wraps(look)
-    def look_once(folder: Path) -> _Found:
+    def look_once(place: _Place) -> _Found:
         found = _FOUND.get({})
-        if (look, folder) not in found:
-            found[look, folder] = look(folder)
-        kept: _Found = found[look, folder]
+        if (look, place) not in found:
+            found[look, place] = look(place)
+        kept: _Found = found[look, place]
         return kept
 
     return look_once
 
 
-@_kept_for_one_walk
+@kept_for_one_walk
 def list_images(folder: Path) -> Listing:
     """Every image below a folder, in all depths.
 
@@ -328,7 +339,7 @@ def _reason(problem: OSError) -> str:
     return (problem.strerror or type(problem).__name__).lower()
 
 
-@_kept_for_one_walk
+@kept_for_one_walk
 def splits(folder: Path) -> dict[str, Path]:
     """The parts of a dataset: `train` and `test` where there are such sub-folders, else one part `all`.
 

@@ -12,9 +12,8 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from iecl import parallel
-from iecl.data.folder import FolderSource
 from iecl.data.loader import in_order
-from iecl.data.source import ArraySource, Numbers, Progress
+from iecl.data.source import ArraySource, Decoding, Numbers, Progress
 from iecl.errors import UserError
 
 log = logging.getLogger("iecl.data")
@@ -25,7 +24,7 @@ _Decoded = tuple[Numbers, Tensor, list[tuple[str, str]]]
 
 
 def load_into_memory(
-    source: FolderSource, workers: int, progress: Progress | None = None, *, is_shared: bool = False
+    source: Decoding, workers: int, progress: Progress | None = None, *, is_shared: bool = False
 ) -> tuple[ArraySource, list[tuple[str, str]]]:
     """Decode all files once and keep the good ones in memory.
 
@@ -46,12 +45,12 @@ def load_into_memory(
     can_share = is_shared and parallel.is_on() and hasattr(os, "memfd_create")
     shared = _from_first_process(source, workers, progress) if can_share else None
     images, (index, sizes, skipped) = shared or _from_this_process(source, workers, progress)
-    listing = source.listing.select(index) if skipped else source.listing
-    images, labels = images[: len(index)], source.labels[index]
-    return ArraySource(source.name, images, labels, source.classes, sizes=sizes, listing=listing), skipped
+    kept = source.select(index) if skipped else source
+    images = images[: len(index)]
+    return ArraySource(source.name, images, kept.labels, source.classes, sizes=sizes, path=kept.path), skipped
 
 
-def _decode_all(source: FolderSource, images: _Images, workers: int, progress: Progress | None) -> _Decoded:
+def _decode_all(source: Decoding, images: _Images, workers: int, progress: Progress | None) -> _Decoded:
     """Fill `images` with the good files, one after the other."""
     index: list[Numbers] = []
     sizes: list[Tensor] = []
@@ -67,14 +66,12 @@ def _decode_all(source: FolderSource, images: _Images, workers: int, progress: P
     return np.concatenate(index), torch.cat(sizes), skipped
 
 
-def _from_this_process(source: FolderSource, workers: int, progress: Progress | None) -> tuple[_Images, _Decoded]:
-    images = torch.empty((len(source), 3, source.side, source.side), dtype=torch.uint8)
+def _from_this_process(source: Decoding, workers: int, progress: Progress | None) -> tuple[_Images, _Decoded]:
+    images = torch.empty((len(source), source.channels, source.side, source.side), dtype=torch.uint8)
     return images, _decode_all(source, images, workers, progress)
 
 
-def _from_first_process(
-    source: FolderSource, workers: int, progress: Progress | None
-) -> tuple[_Images, _Decoded] | None:
+def _from_first_process(source: Decoding, workers: int, progress: Progress | None) -> tuple[_Images, _Decoded] | None:
     """The memory that the first process of this machine filled, and with what; None: it may not be looked into."""
     machines = parallel.gather_objects(_machine())
     first = machines.index(machines[parallel.rank()])
@@ -105,7 +102,7 @@ def _machine() -> str:
     return platform.node() + (boot.read_text(encoding="ascii") if boot.is_file() else "")
 
 
-def _from_process(source: FolderSource, process: int, handle: int) -> _Images | None:
+def _from_process(source: Decoding, process: int, handle: int) -> _Images | None:
     """The memory behind an open file of another process; None: it may not be looked into."""
     try:
         own = os.open(f"/proc/{process}/fd/{handle}", os.O_RDWR)
@@ -118,10 +115,10 @@ def _from_process(source: FolderSource, process: int, handle: int) -> _Images | 
         os.close(own)
 
 
-def _mapped(source: FolderSource, handle: int) -> _Images:
+def _mapped(source: Decoding, handle: int) -> _Images:
     pixels = np.frombuffer(mmap.mmap(handle, _bytes(source)), np.uint8)
-    return torch.from_numpy(pixels).view(len(source), 3, source.side, source.side)
+    return torch.from_numpy(pixels).view(len(source), source.channels, source.side, source.side)
 
 
-def _bytes(source: FolderSource) -> int:
-    return len(source) * 3 * source.side**2
+def _bytes(source: Decoding) -> int:
+    return len(source) * source.channels * source.side**2

@@ -173,7 +173,7 @@ class _PartWriter:
 
 def _parts(settings: DataSettings) -> list[_PartWriter]:
     """The splits of the data, each a list of files."""
-    splits = {"train": "pretrain", "test": "test"} if has_test(settings.name) else {"all": "pretrain"}
+    splits = {"train": "pretrain", "test": "test"} if has_test(settings) else {"all": "pretrain"}
     found = []
     for name, split in splits.items():
         failures: list[tuple[str, str]] = []

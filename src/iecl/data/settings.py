@@ -13,11 +13,20 @@ LEAST_SIDE = 8
 class DataSettings:
     """Everything that decides which pixels a run sees."""
 
-    name: str = setting("shapes", "folder of images, packed file, or a name from: iecl list datasets")
+    name: str = setting(
+        "shapes", "folder of images, list of paths, pattern, packed file, or a name from: iecl list datasets"
+    )
+    more: tuple[str, ...] = setting((), "further folders, lists or patterns whose images are a part of the same data")
     root: str = setting("", "folder that holds named datasets; empty: the user's cache folder")
     download: bool = setting(False, "fetch a named dataset that is not there yet")
     labels: str = setting(
         "auto", "class folders as labels: auto decides from the layout", choices=("auto", "folders", "none")
+    )
+    channels: int = setting(
+        3,
+        "channels of an image; other numbers than 3 read gray images, NPY, and TIFF with a page for each",
+        low=1,
+        high=64,
     )
     image_size: int = setting(
         0, "side of a view in pixels; 0: chosen from the images", low=0, high=1024, flag="--image-size"
@@ -42,9 +51,15 @@ class DataSettings:
         False, "keep a tenth of the training images out of training, and measure on it and not on the test images"
     )
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that the images are taken from."""
+        return (self.name, *self.more)
+
     def __post_init__(self) -> None:
         if 0 < self.image_size < LEAST_SIDE:
             raise ValueError(f"data.image_size is {self.image_size}, it must be at least {LEAST_SIDE}, or 0")
         for name in ("mean", "std"):
-            if len(getattr(self, name)) not in (0, 3):
-                raise ValueError(f"data.{name} needs three numbers, one for each of red, green and blue")
+            if len(getattr(self, name)) not in (0, self.channels):
+                count = "three numbers, one for each of red, green and blue" if self.channels == 3 else self.channels
+                raise ValueError(f"data.{name} needs {count}{'' if self.channels == 3 else ' numbers, one a channel'}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from iecl.data.batch import Pixels
 from iecl.data.decoder import ImageArray
-from iecl.data.listing import Listing
 
 Numbers = npt.NDArray[np.int64]
 OnBad = Callable[[str, str], None]
@@ -49,6 +48,17 @@ class Source(Protocol):
         """Where an image comes from, in printable letters."""
 
 
+@runtime_checkable
+class Decoding(Source, Protocol):
+    """A source whose images are made when they are read, each brought to the same square."""
+
+    side: int
+    channels: int
+
+    def select(self, index: Numbers) -> "Decoding":
+        """Some of the images, in the order given."""
+
+
 class ArraySource:
     """Images that are in memory already.
 
@@ -67,7 +77,7 @@ class ArraySource:
         classes: tuple[str, ...] = (),
         *,
         sizes: Int64[Tensor, "n 2"] | None = None,
-        listing: Listing | None = None,
+        path: Callable[[int], str] | None = None,
     ) -> None:
         """Hold images.
 
@@ -77,11 +87,11 @@ class ArraySource:
             labels: class numbers; without them every image has -1.
             classes: names of the classes.
             sizes: heights and widths of the originals, where the images were brought to one shape.
-            listing: the files that the images came from.
+            path: where the image with a number came from.
         """
         self.name, self.images, self.classes = name, images, classes
         self.labels: Numbers = np.full(len(images), -1, np.int64) if labels is None else labels
-        self._sizes, self._listing = sizes, listing
+        self._sizes, self._path = sizes, path
         assert len(self.labels) == len(images)
 
     def __len__(self) -> int:
@@ -100,7 +110,7 @@ class ArraySource:
 
     def path(self, index: int) -> str:
         """The file that an image came from, or its number."""
-        return self._listing.name(index) if self._listing is not None else f"{self.name}[{index}]"
+        return self._path(index) if self._path is not None else f"{self.name}[{index}]"
 
 
 class ChosenSource:

@@ -9,7 +9,7 @@ from iecl.console import ProgressLine, one_line, plain_table
 from iecl.data.listing import one_walk
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
-from iecl.evaluation.context import EvaluationContext
+from iecl.evaluation.context import EvaluationContext, device_called
 from iecl.evaluation.model import load_model
 from iecl.evaluation.paper_results import printed
 from iecl.evaluation.runner import measure, prepare
@@ -26,13 +26,14 @@ Options = Mapping[str, Mapping[str, Any]]
 @one_walk()
 def evaluate_all(
     target: Path | str,
-    data: str | None = None,
+    data: str | tuple[str, ...] | None = None,
     *,
     voc: str | None = None,
     only: Iterable[str] = (),
     checkpoint: str = "final",
     seeds: int = 3,
     out: Path | str | None = None,
+    device: str = "",
     quiet: bool = True,
     options: Options | None = None,
     **external: Any,
@@ -49,6 +50,7 @@ def evaluate_all(
         checkpoint: which weights of a run.
         seeds: repetitions of each evaluation that has a seed.
         out: folder for the card; by default the run's `evaluations/`.
+        device: where to compute; empty: a GPU if there is one.
         quiet: show no progress.
         options: settings by evaluation, as in `{"linear": {"epochs": 100}}`.
         **external: as for `evaluate`: backbone, image_size, layout, allow, method.
@@ -59,8 +61,9 @@ def evaluate_all(
     results = []
     with ProgressLine(quiet) as line:
         rereads = any(evaluation.rereads for evaluation in chosen.values())
-        classes = EvaluationContext(model, target, data, line, keep_decoded=rereads)
-        pixels = EvaluationContext(model, target, voc, line)
+        where = device_called(device)
+        classes = EvaluationContext(model, target, data, line, keep_decoded=rereads, device=where)
+        pixels = EvaluationContext(model, target, voc, line, device=where)
         for name, evaluation in chosen.items():
             context = pixels if name in ON_VOC else classes
             times = seeds if hasattr(evaluation.settings, "seed") and not evaluation.repeats_itself else 1

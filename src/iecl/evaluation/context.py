@@ -30,6 +30,22 @@ UNTRAINED, STATISTICS_BATCH = {RANDOM: 8, PIXELS: None}, 256
 """How many batches an untrained backbone's batch norms see before it is measured; None: all."""
 
 
+def device_called(name: str) -> torch.device:
+    """The device with a name such as `cpu` or `cuda:1`; without a name, the best one.
+
+    Raises:
+        UserError: this machine has none that is called so.
+    """
+    if not name:
+        return best_device()
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as problem:
+        reason = str(problem).partition("\n")[0]
+        raise UserError(f"there is no device {name!r} here: {reason}", where="--device", do="try cpu") from problem
+    return torch.device(name)
+
+
 def best_device() -> torch.device:
     """A GPU if there is one."""
     kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -43,7 +59,7 @@ class EvaluationContext:
     model: LoadedModel
     target: Path | str
     """The run directory or file that the model came from."""
-    given: str | None
+    given: str | tuple[str, ...] | None
     """The data as the user named them; None: those of the run."""
     line: ProgressLine
     keep_decoded: bool = False
@@ -71,7 +87,9 @@ class EvaluationContext:
         trained_on = read_config(RunDirectory(self.target)).data if is_run else DataSettings()
         if self.given is not None:
             # The same folder of named sets, the same limits; everything that depends on the images is chosen again.
-            chosen = replace(trained_on, name=self.given, labels="auto", decode_size=0, mean=(), std=())
+            name, *more = (self.given,) if isinstance(self.given, str) else self.given
+            named = replace(trained_on, name=name, more=tuple(more), labels="auto")
+            chosen = replace(named, decode_size=0, mean=(), std=())
         elif is_run:
             # A run may have ignored the class folders; to measure it they are needed.
             chosen = replace(trained_on, labels="auto") if trained_on.labels == "none" else trained_on
@@ -81,7 +99,8 @@ class EvaluationContext:
         if self.part:
             chosen = replace(chosen, validation=self.part == "validation")
         megabytes = chosen.cache_megabytes if self.keep_decoded else 0
-        return resolve_data(replace(chosen, image_size=self.model.image_size, cache_megabytes=megabytes))
+        size, channels = self.model.image_size, self.model.info.channels
+        return resolve_data(replace(chosen, image_size=size, channels=channels, cache_megabytes=megabytes))
 
     def beside(self, model: LoadedModel, target: Path | str) -> "EvaluationContext":
         """The same images for another model."""
@@ -91,16 +110,16 @@ class EvaluationContext:
     def data_name(self) -> str:
         """The data as a record names them: a folder by its whole path."""
         if self.given is None:
-            return self.data.name
-        folder = folder_of(self.given)
-        return self.given if folder is None else str(folder)
+            return " + ".join(self.data.names)
+        names = (self.given,) if isinstance(self.given, str) else self.given
+        return " + ".join(str(folder_of(name) or name) for name in names)
 
     @property
     def test_split(self) -> str:
         """Which images are measured on."""
         if self.data.validation:
             return "a fixed tenth of the training images"
-        return "its own" if has_test(self.data.name) else "a fixed fifth of the folder"
+        return "its own" if has_test(self.data) else "a fixed fifth of the folder"
 
     def place(self, name: str, *what: Any) -> Path | None:
         """Where a long evaluation keeps its checkpoints: other settings, weights or images have another place."""

@@ -18,7 +18,7 @@ from iecl.data.listing import one_walk
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.baselines import baseline_model
-from iecl.evaluation.context import EvaluationContext
+from iecl.evaluation.context import EvaluationContext, device_called
 from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.model import EXTERNAL, load_model
 from iecl.registry import resolve
@@ -30,11 +30,12 @@ from iecl.settings import as_values, build
 def evaluate(
     name: str,
     target: Path | str,
-    data: str | None = None,
+    data: str | tuple[str, ...] | None = None,
     *,
     checkpoint: str = "final",
     seeds: int = 1,
     out: Path | str | None = None,
+    device: str = "",
     quiet: bool = True,
     baselines: Sequence[str] = (),
     **options: Any,
@@ -51,6 +52,7 @@ def evaluate(
         checkpoint: which weights of a run: `final`, `last` or `best`.
         seeds: how often to repeat, each time with another seed; the numbers are then means.
         out: a JSON file for the result, besides the one in a run directory.
+        device: where to compute, as in `cpu` or `cuda:1`; empty: a GPU if there is one.
         quiet: show no progress.
         baselines: what to measure in the same way on the same images: `random`, an untrained network, `pixels`, runs
             and files of weights; their results are in `baselines` of this one.
@@ -64,7 +66,8 @@ def evaluate(
     evaluation = prepare(name, options)
     model = load_model(target, checkpoint, **external)
     with ProgressLine(quiet) as line:
-        context = EvaluationContext(model, target, data, line, keep_decoded=evaluation.rereads)
+        how: dict[str, Any] = {"keep_decoded": evaluation.rereads, "device": device_called(device)}
+        context = EvaluationContext(model, target, data, line, **how)
         others = [(word, baseline_model(word, model, target, name)) for word in dict.fromkeys(baselines)]
         held = [measure(name, evaluation, context.beside(other, word), seeds=seeds) for word, other in others]
         return measure(name, evaluation, context, seeds=seeds, checkpoint=checkpoint, out=out, baselines=held)
@@ -165,7 +168,7 @@ def _file_in_run(name: str, evaluation: Evaluation, context: EvaluationContext, 
 def _short_name(data: str) -> str:
     """A part of a file's name: the dataset's own, or a folder's last part and four digits that tell folders apart."""
     if folder_of(data) is None:
-        return data
+        return data.replace(":", "-")
     plain = re.sub(r"[^A-Za-z0-9_.]+", "_", Path(data).name) or "folder"
     return f"{plain[:40]}-{blake2b(data.encode(errors='surrogateescape'), digest_size=2).hexdigest()}"
 

@@ -18,7 +18,7 @@ from iecl.data.source import Source
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import load_model
-from iecl.methods import METHODS
+from iecl.methods import load_method
 from iecl.methods.contract import Method
 from iecl.methods.ie_cl import IECL
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, weights_in
@@ -129,7 +129,7 @@ def _method_of(run: RunDirectory, config: RunConfig, checkpoint: str) -> Method 
     if state is None:
         return None
     samples = classes = 0
-    if METHODS[config.host_name].load().needs_facts:
+    if load_method(config.host_name).needs_facts:
         source = open_source(replace(config.data, cache_megabytes=0), "pretrain")
         samples, classes = len(source), len(source.classes)
     world = max(1, config.training.devices) * config.training.nodes

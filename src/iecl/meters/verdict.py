@@ -7,9 +7,8 @@ from itertools import takewhile
 from statistics import median, median_low
 from typing import Any
 
-from iecl.meters.outcome import gain, no_gain
-
 from iecl.console import counted
+from iecl.meters.outcome import gain, no_gain
 
 History = Sequence[Mapping[str, float]]
 Series = list[tuple[int, float]]

@@ -1,6 +1,14 @@
 """The table of methods: one file each, resolved by name when a run asks for it."""
 
-from iecl.registry import Entry
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from iecl.brought import find, is_brought
+from iecl.errors import UserError, did_you_mean
+from iecl.registry import Entry, imported, is_import
+
+if TYPE_CHECKING:
+    from iecl.methods.contract import Method
 
 METHODS: dict[str, Entry] = {
     "ie-cl": Entry("iecl.methods.ie_cl:IECL", "any other method, its host, behind an input block, with entropy terms"),
@@ -38,3 +46,55 @@ METHODS: dict[str, Entry] = {
 WRAPPER = "ie-cl"
 """The method that is a block and terms around another one: its setting `host`, whose settings it takes."""
 DEFAULT_HOST = "moco-v2"
+ENTRY_POINTS = "iecl.methods"
+"""The group under which other packages declare their methods."""
+
+
+def declared_methods() -> dict[str, Entry]:
+    """Methods of other packages that are installed; a name of ours stays ours."""
+    found = entry_points(group=ENTRY_POINTS)
+    return {
+        point.name: Entry(point.value, f"from the package {point.dist.name if point.dist else point.module}")
+        for point in found
+        if point.name not in METHODS
+    }
+
+
+def check_name(name: object, kind: str, where: str) -> None:
+    """Refuse a name that no method can have: not of the table, of another package, of a module, or an object's.
+
+    Raises:
+        UserError: there is no such method.
+    """
+    if name not in METHODS and not is_import(name) and not is_brought(str(name)):
+        declared = declared_methods()
+        if name not in declared:
+            raise UserError(
+                f"no {kind} is called {name!r}", where=where, do=did_you_mean(str(name), [*METHODS, *declared])
+            )
+
+
+def load_method(name: str) -> "type[Method]":
+    """The class of a method: ours, another package's, `package.module:Class`, or one that Python brought.
+
+    Raises:
+        UserError: it cannot be imported, or is no method.
+    """
+    if name in METHODS:
+        found: type[Method] = METHODS[name].load()
+        return found
+    if is_brought(name):
+        loaded = find(name, "method")
+    else:
+        declared = {} if is_import(name) else declared_methods()
+        loaded = imported(declared[name].target if name in declared else name, "Class", "--method")
+    from iecl.methods import contract
+
+    if not (isinstance(loaded, type) and issubclass(loaded, contract.Method)):
+        raise UserError(
+            f"{name} is no method", where="--method", do="derive its class from iecl.methods.contract.Method"
+        )
+    if not issubclass(getattr(loaded, "Settings", object), contract.MethodSettings):
+        do = "give the class an attribute Settings: a frozen dataclass derived from MethodSettings"
+        raise UserError(f"{name} has no settings", where="--method", do=do)
+    return loaded

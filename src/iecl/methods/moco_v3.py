@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from iecl import parallel
 from iecl.backbones.factory import width_of
+from iecl.errors import UserError
 from iecl.losses.scaled_info_nce import scaled_info_nce
 from iecl.methods.contract import IN_BATCH, Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
@@ -27,6 +28,7 @@ class MoCoV3Settings(MethodSettings):
     num_layers: int = setting(2, "linear layers of the projector: 2 for a ResNet, 3 for a ViT", low=1, high=4)
     predictor_hidden_dim: int = setting(4096, "width of the predictor's hidden layer", low=1, high=65_536)
     predictor_norm: bool = setting(False, "batch norm after the predictor's last layer, as for a ViT")
+    fixed_patches: bool = setting(False, "do not train how a ViT embeds patches, which keeps its training stable")
     temperature: float = setting(0.2, "divides the cosines; the loss is multiplied by twice this", above=0)
     ema_momentum: Ramp = setting(
         Ramp(start=0.99, end=1.0), "share of the momentum copy kept at each step", low=0, high=1
@@ -57,6 +59,11 @@ class MoCoV3(Method):
         self.predictor = mlp(
             settings.out_dim, settings.predictor_hidden_dim, settings.out_dim, last_norm=settings.predictor_norm
         )
+        if settings.fixed_patches:
+            patches = getattr(backbone, "patch_embed", None)  # timm's name
+            if patches is None:
+                raise UserError("this backbone embeds no patches", where="method.fixed_patches", do="set it to false")
+            patches.requires_grad_(False)
         self.momentum = MomentumCopy(backbone, self.projector)
 
     def step(self, views: Views, clock: Clock) -> Step:

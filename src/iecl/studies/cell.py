@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from iecl.data.defaults import folder_of, resolve_data
-from iecl.data.listing import list_images, splits
 from iecl.data.pack_format import open_packed
+from iecl.data.places import is_files, list_places, parts_of
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
 from iecl.files import open_plain
@@ -38,10 +38,11 @@ NEUTRAL: dict[str, dict[str, Any]] = {
             ("vflip_prob", "rot90_prob", "rotation_prob", "degrees", "posterize_prob", "posterize_bits"), -1
         ),
         **dict.fromkeys(("equalize_prob", "sharpness_prob", "sobel_prob", "gaussian_noise_prob", "noise_sigma"), -1),
-        **dict.fromkeys(("sharpness_factor", "erasing_scale", "erasing_ratio"), []),
+        **{key: [] for key in ("sharpness_factor", "erasing_scale", "erasing_ratio")},
         **{"erasing_prob": -1, "anchor": {}, "query": {}},
     },
     "backbone": {"zero_init_residual": False},
+    "data": {"more": [], "channels": 3},
     "saib": {"confusion": 0.03},
 }
 """Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""
@@ -88,14 +89,14 @@ def content_of(name: str) -> str:
     if path is None:
         return name
     count, digest = 0, blake2b(digest_size=6)
-    if path.is_file():
+    if not is_files(str(path)):
         for part in open_packed(path).parts.values():
             count += part.count
             for table in ("names", "sums"):
                 digest.update(part.tables[table].tobytes())
     else:
-        for split, folder in splits(path).items():
-            listing = list_images(folder)
+        for split, places in parts_of((str(path),)).items():
+            listing = list_places(places)
             count += len(listing)
             digest.update(split.encode())
             for i in range(len(listing)):

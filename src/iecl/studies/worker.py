@@ -27,6 +27,7 @@ from iecl.data.defaults import folder_of, resolve_data
 from iecl.data.factory import fits_in_memory, list_source
 from iecl.data.folder import FolderSource
 from iecl.data.pack_writer import pack
+from iecl.data.places import is_files
 from iecl.data.settings import DataSettings
 from iecl.data.skipped_files import Skipping
 from iecl.errors import Interrupted, UserError
@@ -83,7 +84,7 @@ def _place(item: tuple[str, Mapping[str, Any]]) -> tuple[str, str]:
 def packed(settings: DataSettings, content: str, folder: Path) -> DataSettings:
     """The same images from one file, where a run would decode them at each start and keep them."""
     path = folder_of(settings.name)
-    if path is None or path.is_file():
+    if path is None or not is_files(str(path)):
         return settings
     labels = "auto" if settings.labels == "none" else settings.labels  # an evaluation may need what a run ignores
     form = {"data.labels": labels, "data.max_pixels": settings.max_pixels}

@@ -5,16 +5,15 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from iecl.backbones import check_name
+from iecl.backbones.catalog import check_backbone
 from iecl.data.datasets import DATASETS
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError
 from iecl.launch import outside_launch
-from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER
+from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER, check_name, load_method
 from iecl.names import suggested_place, suggestion
 from iecl.objective.settings import ObjectiveSettings
 from iecl.recipes import read_recipe
-from iecl.registry import resolve
 from iecl.runs.directory import RunDirectory
 from iecl.saib.settings import PRINTED, SAIBSettings
 from iecl.settings import Values, as_values, build, merge, parse_assignment, to_toml
@@ -64,11 +63,12 @@ class RunConfig:
     def title(self) -> str:
         """The method for people and file names: ie-cl with its host, where that is not the usual one."""
         is_usual = self.host_name in (self.method_name, DEFAULT_HOST)
-        return self.method_name if is_usual else f"{self.method_name}-{self.host_name}"
+        name, host = (text.rpartition(":")[2] for text in (self.method_name, self.host_name))  # of yours: the class
+        return name if is_usual else f"{name}-{host}"
 
     def method_settings(self) -> Any:
         """The settings of the method, or of its host, as their own type; imports the method."""
-        cls = METHODS[self.host_name].load().Settings
+        cls = load_method(self.host_name).Settings
         return build(cls, {key: value for key, value in self.method.items() if key not in NAMES}, "method")
 
     def _names(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ class RunConfig:
     def recipe(self) -> str:
         """The settings as a recipe that may be given away: it says what the data were called, not where they were."""
         name = self.data.name if self.data.name in DATASETS else Path(self.data.name).name
-        shared = replace(self, data=replace(self.data, name=name, root=""))
+        shared = replace(self, data=replace(self.data, name=name, more=(), root=""))
         return shared.to_toml(
             "The recipe of these weights. Use it again: iecl pretrain --recipe THIS_FILE --data FOLDER"
         )
@@ -166,7 +166,7 @@ def layers(
             raise UserError(f"recipe {recipe} is for {named}, not for {method}", where="--method")
         method = named
     method = method or WRAPPER
-    resolve(method, METHODS, "method", "--method")
+    check_name(method, "method", "--method")
     if not recipe:
         values = _default_recipe(method, given.get("method", {}).get("host", ""))
         values = _for_weights(values) if is_from_weights else values
@@ -175,10 +175,10 @@ def layers(
 
 def _check_names(config: RunConfig) -> None:
     """Refuse a backbone, a policy or a setting of the method that does not exist."""
-    resolve_views(config.augmentation, config.data.image_size)
+    resolve_views(config.augmentation, config.data.image_size, config.data.channels)
     if config.backbone.name != "auto":
-        check_name(config.backbone.name)
-    known = METHODS[config.host_name].setting_names()
+        check_backbone(config.backbone.name)
+    known = METHODS[config.host_name].setting_names() if config.host_name in METHODS else set()
     for key in config.method:
         if known and key not in NAMES and key not in known:
             raise UserError(f"[method] has no setting {key!r}", do=suggestion(key, known, "method"))
@@ -187,9 +187,11 @@ def _check_names(config: RunConfig) -> None:
 def _default_recipe(method: str, host: str) -> dict[str, Any]:
     """The default of a method; of ie-cl around another host: that of the host, with the block and terms of ie-cl."""
     if method != WRAPPER or host in ("", DEFAULT_HOST):
-        return read_recipe("default", method)
-    resolve(host, {name: entry for name, entry in METHODS.items() if name != WRAPPER}, "host", "method.host")
-    own, under = read_recipe("default", WRAPPER), read_recipe("default", host)
+        return read_recipe("default", method) if method in METHODS else {}
+    if host == WRAPPER:
+        raise UserError(f"no host is called {host!r}", where="method.host", do="name another method")
+    check_name(host, "host", "method.host")
+    own, under = read_recipe("default", WRAPPER), read_recipe("default", host) if host in METHODS else {}
     return merge(under, {"method": {"name": method}, "saib": own["saib"], "objective": own["objective"]})
 
 
@@ -208,7 +210,7 @@ def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig
     if "name" not in values.get("method", {}):
         raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
     for key in NAMES:
-        resolve(values["method"].get(key, WRAPPER), METHODS, key.replace("name", "method"), origin or f"method.{key}")
+        check_name(values["method"].get(key, WRAPPER), key.replace("name", "method"), origin or f"method.{key}")
     is_plain = built["saib"].is_absent and built["objective"].is_plain
     return RunConfig(method=_with_host(values["method"], is_plain), **built)
 
@@ -278,7 +280,7 @@ def difference(old: RunConfig, new: RunConfig) -> list[Change]:
 
 def with_data(config: RunConfig, data: DataSettings) -> RunConfig:
     """The configuration with its data resolved, and with what follows from the image size: views, backbone, block."""
-    augmentation = resolve_views(config.augmentation, data.image_size)
+    augmentation = resolve_views(config.augmentation, data.image_size, data.channels)
     small = "-small" if data.image_size <= 64 else ""
     name = f"resnet18{small}" if config.backbone.name == "auto" else config.backbone.name
     saib = config.saib

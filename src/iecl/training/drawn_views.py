@@ -124,4 +124,5 @@ def save_image(seen: Seen, mean: tuple[float, ...], std: tuple[float, ...], out:
 
 def _pixels(x: Float[Tensor, "3 h w"], mean: tuple[float, ...], std: tuple[float, ...]) -> UInt8[Tensor, "h w 3"]:
     undone = x * torch.tensor(std)[:, None, None] + torch.tensor(mean)[:, None, None]
-    return (undone.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous()
+    shown = undone if len(undone) == 3 else undone.mean(0).expand(3, -1, -1)  # other channels have no colors to show
+    return (shown.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous()

@@ -1,6 +1,6 @@
 """From a configuration to a method: backbone, host, input block, objective."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from iecl import counter
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.methods import METHODS, WRAPPER
+from iecl.methods import WRAPPER, load_method
 from iecl.methods.contract import DataFacts, Method
 from iecl.methods.ie_cl import IECL
 from iecl.saib.factory import make_saib
@@ -38,19 +38,20 @@ def assemble_method(
     config: RunConfig, world: int = 1, *, samples: int = 0, classes: int = 0, start: Mapping[str, Tensor] | None = None
 ) -> Method:
     """As `build_method`, without a look at whether the batch is large enough for the method."""
-    host_class = METHODS[config.host_name].load()
+    host_class, chosen = load_method(config.host_name), config.backbone
     backbone = make_backbone(
-        config.backbone.name, config.training.seed, zero_init_residual=config.backbone.zero_init_residual
+        chosen.name, config.training.seed, config.data.channels, zero_init_residual=chosen.zero_init_residual
     )
     if start is not None:
         load_into(backbone, start, "--init-from")
-    check_size(backbone, config.backbone.name, config.data.image_size)
+    check_size(backbone, config.backbone.name, config.data.image_size, config.data.channels)
     with counter.seeded(counter.key(config.training.seed, "weights/method")):
         facts = DataFacts(samples, classes, config.data.image_size, config.data.mean, config.data.std)
-        host: Method = host_class(backbone, config.method_settings(), *([facts] if host_class.needs_facts else []))
+        build: Callable[..., Method] = host_class  # each has a constructor of its own
+        host = build(backbone, config.method_settings(), *([facts] if host_class.needs_facts else []))
         batch = batch_per_process(config, world)
         size = config.data.image_size
-        block = make_saib(config.saib, image_size=size, batch=batch)
+        block = make_saib(config.saib, image_size=size, batch=batch, channels=config.data.channels)
         is_wrapped = config.method_name == WRAPPER
         method: Method = IECL(host, block, config.objective, config.saib, image_size=size) if is_wrapped else host
     if config.training.gradient_checkpointing:
@@ -62,11 +63,11 @@ def assemble_method(
 
 
 @torch.no_grad()
-def check_size(backbone: nn.Module, name: str, image_size: int) -> None:
+def check_size(backbone: nn.Module, name: str, image_size: int, channels: int = 3) -> None:
     """Raise a `UserError` if the backbone does not take images of this size; nothing in it changes."""
     was_training = backbone.training
     try:
-        backbone.eval()(torch.zeros(1, 3, image_size, image_size))
+        backbone.eval()(torch.zeros(1, channels, image_size, image_size))
     except (AssertionError, RuntimeError) as problem:  # how torchvision's networks refuse a size
         raise UserError(
             f"{name} does not take images of {image_size} px: {problem}",

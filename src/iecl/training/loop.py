@@ -23,6 +23,7 @@ from iecl.methods.contract import Method, Step
 from iecl.runs.checkpoint import BROKEN, FORMAT, NAMES, check_disk, newest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock, lr_factor
+from iecl.training.callbacks import Callbacks, Moment
 from iecl.training.checkpoint_check import check_checkpoint
 from iecl.training.config import RunConfig
 from iecl.training.factory import batch_per_process, build_method
@@ -100,6 +101,7 @@ class Loop:
         self.recorder = Recorder(fabric, self.run, config, line, self.method)
         self.sample = FixedSample(self.source, config, fabric.device)
         self.is_one_image = False
+        self.callbacks = Callbacks(fabric.is_global_zero)
         self.step, self.best = 0, float("-inf")
         self.first = 0
         """The step that this process began with: more than 0 in a run that goes on."""
@@ -201,6 +203,9 @@ class Loop:
         self.step += 1
         self.method.after_step(replace(clock, step=self.step))
         self.recorder.after_step(replace(clock, step=self.step), made, self.peak * share)
+        if self.callbacks:
+            losses = {name: value.detach() for name, value in made.losses.items()}
+            self.callbacks.call("on_step_end", self._moment(clock.epoch, losses=losses))
 
     def _backward(self, batch: Batch, clock: Clock, is_last: bool) -> Step:
         config = self.config
@@ -233,6 +238,11 @@ class Loop:
         self.best = max(self.best, score)
         self.save(is_best)
         self._keep()
+        self.callbacks.call("on_epoch_end", self._moment(epoch))
+
+    def _moment(self, epoch: int, **more: Any) -> Moment:
+        epochs, run = self.config.training.epochs, self.run.path
+        return Moment(self.step, self.steps, epoch, epochs, run, self.method, **more)
 
     def _score(self, epoch: int) -> float:
         """What `best` means: online kNN where there are labels, else the mean loss, the best judge that was found."""
@@ -261,6 +271,8 @@ class Loop:
         if self.fabric.is_global_zero:
             save_checkpoint(self.run.checkpoints, self._state(), is_best=is_best)
             self.run.drop_overwritten()
+            file = self.run.checkpoints / "last.ckpt"
+            self.callbacks.call("on_checkpoint", self._moment(self.clock(self.step - 1).epoch, checkpoint=file))
         parallel.barrier()
 
     def _keep(self) -> None:

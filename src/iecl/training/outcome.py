@@ -104,10 +104,11 @@ def _views(config: RunConfig, batch: Batch, share: float) -> tuple[Tensor, ...]:
     """Each image plain, and twice as in training, in an epoch that the run has not seen."""
     data, layout = config.data, torch.channels_last
     plain = make_plain(batch.images, batch.sizes, data.image_size, data.mean, data.std, share, layout)
+    pair = ViewSpec(global_crops=2)
     drawn = make_views(
         batch,
-        config.augmentation.policies(),
-        ViewSpec(global_crops=2),
+        config.augmentation.policies(pair),
+        pair,
         size=data.image_size,
         mean=data.mean,
         std=data.std,

@@ -135,7 +135,7 @@ def open_part(config: RunConfig, need: int, seconds: float) -> Opened:
     order = counter.permutation(counter.key(config.training.seed, "probe"), len(listed)).numpy()
     if not isinstance(listed, FolderSource):
         whole = ChosenSource(listed, _some(order, need, MOST_IMAGES))
-        return Opened(whole, len(listed), listing, 0.0, usual_side(config.data.name))
+        return Opened(whole, len(listed), listing, 0.0, usual_side(config.data))
     side = median_short_side(listed.listing, listed.max_pixels)
     began = time.monotonic()
     listed.read(order[:DECODED])

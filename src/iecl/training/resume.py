@@ -6,7 +6,7 @@ from typing import Any
 
 from iecl.data.defaults import folder_of
 from iecl.errors import UserError
-from iecl.methods import METHODS
+from iecl.methods import load_method
 from iecl.runs.directory import RunDirectory
 from iecl.settings import merge, parse_assignment
 from iecl.training.config import Change, RunConfig, config_from_values, difference, read_config, with_launch
@@ -33,8 +33,8 @@ def settings_to_resume(
         raise _refused(run, [Change("method.name", before.method_name, method)])
     new = config_from_values(after)
     if "name" in flags.get("data", {}):
-        folder = folder_of(after["data"]["name"])
-        after["data"] = {**after["data"], "name": after["data"]["name"] if folder is None else str(folder)}
+        name, *more = (str(folder_of(name) or name) for name in new.data.names)
+        after["data"] = {**after["data"], "name": name, "more": more}
         new = config_from_values(after)
     new = with_launch(new)
     changed = difference(before, new)
@@ -47,7 +47,7 @@ def settings_to_resume(
     if others:
         words = "images and draws stay the same, rounding does not"
         # Norms in groups see the same groups however many processes share them; the printed block has norms of its own.
-        host = METHODS[new.host_name].load()
+        host = load_method(new.host_name)
         if not host.has_group_norms(new.method_settings()) or new.saib.form == "sample":
             words += ", and batch norm sees another part of the batch"
         log.warning("%s: %s", "; ".join(map(str, others)), words)

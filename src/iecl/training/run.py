@@ -3,6 +3,7 @@
 import logging
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -13,6 +14,7 @@ import torch
 from iecl import parallel
 from iecl.allocation import give_back_freed_memory
 from iecl.backbones.factory import width_of
+from iecl.brought import at_hand, to_hand_on
 from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, visible
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
 from iecl.files import write_atomically
@@ -52,7 +54,8 @@ def start(config: RunConfig, claim: Claim, *, quiet: bool = False) -> dict[str, 
         if config.training.nodes > 1:
             log.info("waiting for %d machines with %d processes each", config.training.nodes, config.training.devices)
         devices, nodes = config.training.devices, config.training.nodes
-        result = run_in_processes(train_rank, request, devices=devices, nodes=nodes, lock=claim.handle)
+        handed = (*request, to_hand_on())
+        result = run_in_processes(train_rank, handed, devices=devices, nodes=nodes, lock=claim.handle)
         if isinstance(result, TrainingError):
             _note(run, str(result))
     else:
@@ -66,8 +69,13 @@ def _device_name(config: RunConfig) -> str:
     return torch.cuda.get_device_name() if config.training.accelerator == "cuda" else config.training.accelerator
 
 
-def train_rank(values: dict[str, Any], out: str, quiet: bool) -> dict[str, Any] | UserError:
-    """One process of a run, from its start to its end; an error is handed back, since it may have to travel."""
+def train_rank(
+    values: dict[str, Any], out: str, quiet: bool, things: Mapping[str, Any] | None = None
+) -> dict[str, Any] | UserError:
+    """One process of a run, from its start to its end; an error is handed back, since it may have to travel.
+
+    `things` are what names of Python's objects stand for in a process that is new.
+    """
     run, config, launch = RunDirectory(out), config_from_values(values), outside_launch()
     is_first = launch is None or launch.rank == 0
     quiet = quiet or not is_first
@@ -76,6 +84,7 @@ def train_rank(values: dict[str, Any], out: str, quiet: bool) -> dict[str, Any] 
         log_to_terminal(quiet),
         lightning_quiet(),
         joined(launch),
+        at_hand(things or {}),
         ProgressLine(quiet) as line,
         _LogFile(run, is_first),
     ):

@@ -37,17 +37,17 @@ def trained_backbone(
         epoch=epoch,
         recipe=config.recipe(),
     )
-    return load_backbone(_backbone_state(state, info.backbone, where), info, checkpoint, where)
+    return load_backbone(_backbone_state(state, info, where), info, checkpoint, where)
 
 
-def _backbone_state(method: Mapping[str, Tensor], backbone: str, where: str) -> dict[str, Tensor]:
+def _backbone_state(method: Mapping[str, Tensor], info: BackboneInfo, where: str) -> dict[str, Tensor]:
     prefix = next((p for p in PREFIXES if any(name.startswith(p) for name in method)), None)
     if prefix is None:
         raise UserError(f"the checkpoint holds no backbone: no name starts with {PREFIXES[-1]}", where=where)
     state = {name.removeprefix(prefix): tensor.cpu() for name, tensor in method.items() if name.startswith(prefix)}
     if not any(name.endswith(".parametrizations.weight.original") for name in state):
         return state
-    module = make_backbone(backbone)
+    module = make_backbone(info.backbone, channels=info.channels)
     normalize_convolutions(module, sizes_in(state), iterations=0)
     # As they lie in memory: the norm of a kernel is a sum, and another order gives other last bits.
     load_into(module, {name: tensor.clone() for name, tensor in state.items()}, where, assign=True)

@@ -139,18 +139,39 @@ class AugmentationSettings(Overrides, _Named):  # fields of the last base come f
         )
 
 
-def resolve_views(settings: AugmentationSettings, image_size: int) -> AugmentationSettings:
-    """The settings with `auto` replaced by the policy that suits views of this side.
+COLOR = ("color_jitter_prob", "grayscale_prob")
+"""Chances of operators that know red, green and blue."""
+
+
+def resolve_views(settings: AugmentationSettings, image_size: int, channels: int = 3) -> AugmentationSettings:
+    """The settings with `auto` replaced by the policy that suits views of this side and with these channels.
 
     >>> resolve_views(AugmentationSettings(), 32).policy, resolve_views(AugmentationSettings(), 224).policy
     ('simclr-small', 'simclr')
+
+    Raises:
+        UserError: there is no such policy, or it changes colors of images that have none.
     """
+    if channels != 3:
+        return _without_color(settings, channels)
     if settings.policy == "auto":
         return replace(settings, policy="simclr-small" if image_size <= SMALL else "simclr")
     if settings.policy not in POLICIES:
         do = did_you_mean(settings.policy, ("auto", *POLICIES))
         raise UserError(f"no policy is called {settings.policy!r}", where="augmentation.policy", do=do)
     return settings
+
+
+def _without_color(settings: AugmentationSettings, channels: int) -> AugmentationSettings:
+    chosen = replace(settings, policy="crop") if settings.policy == "auto" else settings
+    wrong = [name for name in COLOR if any(getattr(policy, name) > 0 for policy in chosen.policies(ViewSpec()))]
+    if wrong:
+        raise UserError(
+            f"{' and '.join(wrong)} of {chosen.policy} need red, green and blue, the images have {channels} channels",
+            where="augmentation.policy",
+            do=f"use --augmentation crop, or set {' and '.join(f'augmentation.{name}=0' for name in wrong)}",
+        )
+    return chosen
 
 
 def plain_share(image_size: int) -> float:

@@ -34,7 +34,8 @@ def apply(
     >>> view.flatten().round(decimals=4)      # (1 - 0.5) / 0.25
     tensor([2., 2., 2.])
     """
-    make = native.kernel() if images.device.type == "cpu" and images.numel() else None
+    is_native = images.device.type == "cpu" and images.numel() > 0 and images.shape[1] == 3
+    make = native.kernel() if is_native else None
     if make is None:
         return apply_by_tensors(images, draws, size, mean, std).contiguous(memory_format=layout)
     if not draws.operators:

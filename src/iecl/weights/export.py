@@ -63,8 +63,10 @@ def _write_tensors(model: LoadedModel, trial: Path, out: Path, format: str) -> s
         found = load_file(trial)
     else:
         write_checkpoint(trial, content_of(format, plain_tensors(model.backbone.state_dict())))
-        found = external_model(trial, model.name, EXPORT_FORMATS[format].layout)
-    if not torch.equal(*(proof_features(each.backbone, model.image_size) for each in (found, model))):
+        found = external_model(trial, model.name, EXPORT_FORMATS[format].layout, mean=model.mean, std=model.std)
+    if not torch.equal(
+        *(proof_features(each.backbone, model.image_size, model.info.channels) for each in (found, model))
+    ):
         raise UserError(
             "the exported weights give other features than the run's backbone",
             where=str(out),

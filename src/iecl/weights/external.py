@@ -33,7 +33,8 @@ def external_model(path: Path, backbone: str, layout: str = "", allow: Sequence[
     Raises:
         UserError: the file cannot be read safely, or its layout is not known or not clear.
     """
-    module = make_backbone(backbone)
+    info = external_info(backbone, **known)
+    module = make_backbone(backbone, channels=info.channels)
     found = read_layout(read_content(path), module.state_dict(), str(path), layout, allow)
     load_into(module, found.tensors, str(path))
     words = [proof(module, found.tensors, len(found.missing), len(found.unexpected)), f"layout {found.layout}"]
@@ -43,7 +44,7 @@ def external_model(path: Path, backbone: str, layout: str = "", allow: Sequence[
         words.append(f"{len(found.other_parts)} tensors of heads and other parts left out")
     if found.zeroed:
         words.append(f"{len(found.zeroed)} counters of batches that it lacks set to 0")
-    return LoadedModel(module.eval(), external_info(backbone, **known), path.name, ", ".join(words))
+    return LoadedModel(module.eval(), info, path.name, ", ".join(words))
 
 
 def random_model(backbone: str, seed: int = 0, **known: Any) -> LoadedModel:
@@ -62,7 +63,7 @@ def external_info(
     std: tuple[float, ...] = IMAGENET_STD,
 ) -> BackboneInfo:
     """What is known of a backbone that does not say it; an image size of 0 is the one that it is meant for."""
-    size = image_size or (SMALL_SIZE if backbone.endswith(("-small", "-w16", "-w32")) else LARGE_SIZE)
+    size = image_size or (SMALL_SIZE if backbone.endswith(("-small", "-w16", "-w32", "_4")) else LARGE_SIZE)
     return BackboneInfo(backbone=backbone, image_size=size, mean=mean, std=std, method=method or UNKNOWN)
 
 

@@ -12,6 +12,7 @@ from iecl.weights.proof import FeatureProof
 from iecl.weights.snippet import loading_snippet
 
 UNKNOWN = "not known"
+MOST_CHANNELS = 64
 LARGEST_SIDE = 4096
 """Pixels on a side of a view that a file may ask for: a damaged one may ask for any."""
 
@@ -39,11 +40,16 @@ class BackboneInfo:
     digest: str = ""
     feature_proof: FeatureProof | None = None
 
+    @property
+    def channels(self) -> int:
+        """Of an image."""
+        return len(self.mean)
+
     def to_metadata(self, file: str = "") -> dict[str, str]:
         """The entries of a file, with the lines of Python that load it if it has a name."""
         entries = {name: getattr(self, name) for name in _ENTRIES if name not in ("format", "digest")}
         entries |= {"mean": json.dumps(self.mean), "std": json.dumps(self.std)}
-        entries |= {"loading": loading_snippet(self.backbone, file)} if file else {}
+        entries |= {"loading": loading_snippet(self.backbone, file, mean=self.mean)} if file else {}
         entries |= self.feature_proof.to_metadata() if self.feature_proof else {}
         return {name: str(value) for name, value in entries.items() if value not in ("", None)}
 
@@ -61,7 +67,7 @@ class BackboneInfo:
         except (LookupError, ValueError, TypeError, OverflowError, RecursionError) as problem:
             raise UserError(f"the metadata of {where} are not complete: {problem}", where=where) from problem
         size, mean, std = found.image_size, found.mean, found.std
-        is_usual = len(mean) == len(std) == 3 and all(map(math.isfinite, mean + std)) and min(std) > 0
+        is_usual = 1 <= len(mean) == len(std) <= MOST_CHANNELS and all(map(math.isfinite, mean + std)) and min(std) > 0
         if not is_usual or not 1 <= size <= LARGEST_SIDE:
             raise UserError(
                 f"the metadata of {where} make no sense: image_size {size}, mean {mean}, std {std}", where=where

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from iecl.backbones.factory import make_backbone, stem_of, width_of
 from iecl.errors import UserError
 from iecl.files import open_plain
+from iecl.registry import is_import
 from iecl.weights.file import FORMATS, load_into, load_weights, proof, save_weights
 from iecl.weights.info import BackboneInfo
 from iecl.weights.proof import FeatureProof, proof_features
@@ -73,13 +74,13 @@ class LoadedModel:
 
     def described(self) -> BackboneInfo:
         """What a file says of it, its features of the built-in images included."""
-        features = FeatureProof.of(proof_features(self.backbone, self.image_size))
+        features = FeatureProof.of(proof_features(self.backbone, self.image_size, self.info.channels))
         return replace(self.info, width=self.width, stem=stem_of(self.backbone), feature_proof=features)
 
 
 def load_backbone(state: Mapping[str, Tensor], info: BackboneInfo, checkpoint: str, where: str) -> LoadedModel:
     """A new backbone with exactly these tensors, and the proof of it."""
-    backbone = make_backbone(info.backbone)
+    backbone = make_backbone(info.backbone, channels=info.channels)
     load_into(backbone, state, where)
     return LoadedModel(backbone.eval(), info, checkpoint, proof(backbone, state))
 
@@ -89,8 +90,11 @@ def save_model(path: Path, model: LoadedModel, name: str = "") -> None:
     save_weights(path, model.backbone.state_dict(), model.described().to_metadata(name or path.name))
 
 
-def load_file(path: Path) -> LoadedModel:
+def load_file(path: Path, *, may_import: bool = True) -> LoadedModel:
     """The backbone in a file that a run or `iecl export` wrote.
+
+    A file may say that its backbone is `package.module:factory`. That is code, which a file from elsewhere must not
+    choose: without `may_import` it is refused.
 
     Raises:
         UserError: the file does not say which backbone it holds, or is not as it was written.
@@ -104,4 +108,11 @@ def load_file(path: Path) -> LoadedModel:
             where=str(path),
             do="name it with --backbone, or give a file that iecl export wrote",
         )
-    return load_backbone(state, BackboneInfo.from_metadata(metadata, str(path)), "final", str(path))
+    info = BackboneInfo.from_metadata(metadata, str(path))
+    if is_import(info.backbone) and not may_import:
+        raise UserError(
+            f"{path} holds a {info.backbone}, which is code outside of iecl",
+            where=str(path),
+            do=f"where you trust it, say so: --backbone {info.backbone}",
+        )
+    return load_backbone(state, info, "final", str(path))

@@ -28,7 +28,10 @@ def write_onnx(model: LoadedModel, trial: Path, where: str) -> str:
     absent = [name for name in NEEDED if find_spec(name) is None]
     if absent:
         raise lacking("an ONNX file", " and ".join(absent), extra="onnx", where="--format")
-    images, expected = proof_images(model.image_size), proof_features(model.backbone, model.image_size)
+    images, expected = (
+        proof_images(model.image_size, model.info.channels),
+        proof_features(model.backbone, model.image_size, model.info.channels),
+    )
     metadata = model.described().to_metadata() | {"fingerprint": fingerprint(model.backbone.state_dict())}
     metadata["digest"] = digest_of(metadata)
     _convert(model.backbone, images, trial, metadata)

@@ -22,21 +22,21 @@ TOLERANCE = 1e-3
 """Largest difference that another processor or build may make, as a share of the features' typical size."""
 
 
-def proof_images(image_size: int) -> Float[Tensor, "n 3 size size"]:
+def proof_images(image_size: int, channels: int = 3) -> Float[Tensor, "n channels size size"]:
     """The built-in images.
 
     >>> [[round(x, 4) for x in row] for row in proof_images(2)[0, 0].tolist()]
     [[0.0, 0.618], [0.2361, 0.8541]]
     """
-    count = IMAGES * 3 * image_size**2
+    count = IMAGES * channels * image_size**2
     values = torch.arange(count, dtype=torch.float64) * GOLDEN % 1
-    return values.float().reshape(IMAGES, 3, image_size, image_size)
+    return values.float().reshape(IMAGES, channels, image_size, image_size)
 
 
 @torch.inference_mode()
-def proof_features(backbone: nn.Module, image_size: int) -> Float[Tensor, "n width"]:
+def proof_features(backbone: nn.Module, image_size: int, channels: int = 3) -> Float[Tensor, "n width"]:
     """What a backbone in evaluation mode makes of the built-in images."""
-    features: Tensor = backbone(proof_images(image_size)).float()
+    features: Tensor = backbone(proof_images(image_size, channels)).float()
     return features
 
 

@@ -72,10 +72,10 @@ def verify_model(
 def _agreement(model: LoadedModel, where: str, against: LoadedModel | None) -> Agreement | None:
     """How the model's features compare with those it should have; None: it is not said which."""
     if against is not None:
-        expected = FeatureProof.of(proof_features(against.backbone, against.image_size))
-        return expected.compare(proof_features(model.backbone, against.image_size))
+        expected = FeatureProof.of(proof_features(against.backbone, against.image_size, against.info.channels))
+        return expected.compare(proof_features(model.backbone, against.image_size, model.info.channels))
     if model.info.feature_proof is not None:
-        return model.info.feature_proof.compare(proof_features(model.backbone, model.image_size))
+        return model.info.feature_proof.compare(proof_features(model.backbone, model.image_size, model.info.channels))
     if model.info.format:
         raise UserError(f"{where} carries no features to compare with", where=where, do="export it again")
     return None

@@ -22,7 +22,7 @@ def open_both(context: EvaluationContext, opener: _Opener, train: str, test: str
     Raises:
         UserError: no folder was named, or something in it is not right.
     """
-    if context.given is None:
+    if not isinstance(context.given, str):
         raise UserError(
             "no images with boxes or masks were named",
             where="--data",
