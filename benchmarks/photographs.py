@@ -2,8 +2,8 @@
 
     python -m benchmarks.photographs PHOTOS WORK
 
-PHOTOS holds the images of scikit-image 0.26 (`skimage/data`), of which nine photographs in the public domain or under CC0
-are cut into 64 tiles each that do not overlap. WORK keeps tiles and run; a run that is there is used again.
+PHOTOS holds the images of scikit-image 0.26 (`skimage/data`), of which nine photographs in the public domain or under
+CC0 are cut into 64 tiles each that do not overlap. WORK keeps tiles and run; a run that is there is used again.
 """
 
 import sys

@@ -52,12 +52,31 @@ READINGS = (
     ("meter/uniformity", "uniformity of the projections (about -4: spread, 0: one point)", 2),
 )
 CHANGED = (
-    "data.image_size training.epochs training.batch_size backbone.name optimizer.lr augmentation.policy training.seed "
-    "optimizer.weight_decay training.precision data.num_workers training.devices optimizer.warmup_epochs "
-    "method.temperature method.ema_momentum method.out_dim augmentation.scale training.grad_accumulation "
-    "training.online_eval_epochs training.loggers data.cache_megabytes data.labels optimizer.name saib.form "
-    "objective.entropy_weight"
-).split()
+    "data.image_size",
+    "training.epochs",
+    "training.batch_size",
+    "backbone.name",
+    "optimizer.lr",
+    "augmentation.policy",
+    "training.seed",
+    "optimizer.weight_decay",
+    "training.precision",
+    "data.num_workers",
+    "training.devices",
+    "optimizer.warmup_epochs",
+    "method.temperature",
+    "method.ema_momentum",
+    "method.out_dim",
+    "augmentation.scale",
+    "training.grad_accumulation",
+    "training.online_eval_epochs",
+    "training.loggers",
+    "data.cache_megabytes",
+    "data.labels",
+    "optimizer.name",
+    "saib.form",
+    "objective.entropy_weight",
+)
 """Settings that people change, the most common first."""
 ORDER = ("data", "training", "optimizer", "backbone", "augmentation", "saib", "objective")
 NOTE = "<!-- Written by docs/generate.py; edit the code instead. -->"
@@ -122,7 +141,9 @@ def settings_page() -> str:
         "How they are laid over each other: [Settings](../guides/settings.md).",
         f"## What people change\n\nThe most common first.\n\n{changed_table()}",
     ]
-    parts += [f"## `[{name}]`\n\n{inspect.getdoc(SECTIONS[name])}\n\n{settings_table(SECTIONS[name])}" for name in ORDER]
+    parts += [
+        f"## `[{name}]`\n\n{inspect.getdoc(SECTIONS[name])}\n\n{settings_table(SECTIONS[name])}" for name in ORDER
+    ]
     for name, entry in METHODS.items():
         if name == WRAPPER:
             where = "the block is in `[saib]`, the terms are in `[objective]`"
@@ -154,7 +175,7 @@ def methods_page() -> str:
     ]
     parts = [
         "`iecl pretrain --data photos/ --method NAME`. Without `--method` you get `ie-cl`.",
-        table(["method", "what it does", "advice", "cost", "kNN"], rows),
+        table(["method", "what it does", "advice", "cost", "kNN, %"], rows),
         "**Cost**: time of a training step beside SimCLR's. **kNN**: after two epochs on generated images, which shows "
         "that a method learns and not how good it can become; ± is over three seeds, one run otherwise. Both with "
         "`resnet10-w16` and the default recipes; where the numbers come from: [Measurements](benchmarks.md).",

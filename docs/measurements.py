@@ -98,7 +98,7 @@ def cost_and_knn(method: str) -> list[str]:
     step = loaded("steps").get("results", {}).get(f"{method} / simclr")
     found = [row["knn"] for row in loaded("methods").get("rows", []) if row["arm"] == method]
     cost = "1" if method == "simclr" else f"{step['median']:.1f}" if step else ""
-    return [cost, spread("knn", found)]
+    return [cost, spread("knn", found).replace(" %", "").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")]
 
 
 def block_part() -> str:

@@ -1,6 +1,6 @@
 """What README.md, the guides to own loops and weights, and the page on entropy show is run here, on forty tiny images.
 
-Run: every line of the block under "The command", and every Python block of these files, in order. Not run: `pip install`.
+Run: every line of the block under "The command", and every Python block of these files, in order. `pip install` is not.
 """
 
 import json
