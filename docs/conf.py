@@ -1,5 +1,6 @@
 """How the documentation is built: Markdown pages, the Furo theme, nothing fetched from a network."""
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,8 +12,10 @@ author = "iecl maintainers"
 copyright = "iecl maintainers"
 version = release = _project["version"]
 
-extensions = ["myst_parser"]
-myst_enable_extensions = ["colon_fence"]
+sys.path.insert(0, str(Path(__file__).parent))  # for mathml.py
+extensions = ["myst_parser", "mathml"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+html_math_renderer = "mathml"
 myst_heading_anchors = 3  # a link may name a heading of another page
 exclude_patterns = [  # parts of other pages
     "_build",
@@ -23,12 +26,20 @@ exclude_patterns = [  # parts of other pages
     "generated/certificate.md",
     "generated/preservation.md",
     "generated/entropy-cost.md",
+    "generated/block-gain.md",
+    "generated/photographs.md",
 ]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
 nitpicky = True
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["iecl.css"]
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0b6e6e", "color-brand-content": "#0b6e6e"},
+    "dark_css_variables": {"color-brand-primary": "#5cc8c0", "color-brand-content": "#5cc8c0"},
+}
 html_title = f"iecl {release}"
 html_copy_source = False
 html_show_sphinx = False

@@ -10,13 +10,17 @@ from dataclasses import Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from advice import ADVICE
 from benchmarks.bench import QUESTIONS
 from benchmarks.bench.report import made_on
 from measurements import (
     RESULTS,
     benchmarks_page,
+    block_part,
+    cost_and_knn,
     entropy_part,
     measured_part,
+    photographs_part,
     roofline_part,
     selection_part,
     table,
@@ -24,12 +28,14 @@ from measurements import (
 )
 
 import iecl
+from iecl.api import PLACES
 from iecl.backbones import BACKBONES
 from iecl.cli.command import VERBS, main
 from iecl.data.datasets import DATASETS, FACTS
 from iecl.estimators import DIVERGENCES, ENTROPIES
 from iecl.evaluation import EVALUATIONS
 from iecl.methods import DEFAULT_HOST, METHODS, WRAPPER
+from iecl.names import ELSEWHERE
 from iecl.recipes import list_recipes, read_recipe
 from iecl.training.config import SECTIONS
 from iecl.views.policies import POLICIES, Policy
@@ -45,6 +51,34 @@ READINGS = (
     ("meter/feature_std", "feature standard deviation (1: isotropic, 0: collapsed)", 2),
     ("meter/uniformity", "uniformity of the projections (about -4: spread, 0: one point)", 2),
 )
+CHANGED = (
+    "data.image_size",
+    "training.epochs",
+    "training.batch_size",
+    "backbone.name",
+    "optimizer.lr",
+    "augmentation.policy",
+    "training.seed",
+    "optimizer.weight_decay",
+    "training.precision",
+    "data.num_workers",
+    "training.devices",
+    "optimizer.warmup_epochs",
+    "method.temperature",
+    "method.ema_momentum",
+    "method.out_dim",
+    "augmentation.scale",
+    "training.grad_accumulation",
+    "training.online_eval_epochs",
+    "training.loggers",
+    "data.cache_megabytes",
+    "data.labels",
+    "optimizer.name",
+    "saib.form",
+    "objective.entropy_weight",
+)
+"""Settings that people change, the most common first."""
+ORDER = ("data", "training", "optimizer", "backbone", "augmentation", "saib", "objective")
 NOTE = "<!-- Written by docs/generate.py; edit the code instead. -->"
 
 
@@ -74,6 +108,21 @@ def settings_table(cls: type, recipe: Mapping[str, Any] | None = None) -> str:
     return table(heads, rows)
 
 
+def changed_table() -> str:
+    """The settings that people change, with their flags and what they are called elsewhere."""
+    flags = {place: f"`--{name.replace('_', '-')}`" for name, place in PLACES.items()}
+    flags["data.num_workers"] = "`--workers`"
+    flags["saib.form"] = "`--saib`"
+    classes = SECTIONS | {"method": METHODS[DEFAULT_HOST].load().Settings}
+    rows = []
+    for place in CHANGED:
+        section, _, key = place.partition(".")
+        (field,) = (f for f in fields(classes[section]) if f.name == key)
+        others = ", ".join(ELSEWHERE.get(place, "").split()[:3])
+        rows.append([f"`{place}`", flags.get(place, ""), field.metadata["doc"], others])
+    return table(["setting", "flag", "meaning", "called elsewhere"], rows)
+
+
 def default_of(field: Field[Any]) -> str:
     """The default as TOML and JSON both write it."""
     value = field.default
@@ -93,7 +142,11 @@ def range_of(rules: Mapping[str, Any]) -> str:
 def settings_page() -> str:
     parts = [
         "Every key of a recipe, of `--set section.key=value` and of a run's `settings.toml`. "
-        "How they are laid over each other: [Settings](../guides/settings.md)."
+        "How they are laid over each other: [Settings](../guides/settings.md).",
+        f"## What people change\n\nThe most common first.\n\n{changed_table()}",
+    ]
+    parts += [
+        f"## `[{name}]`\n\n{inspect.getdoc(SECTIONS[name])}\n\n{settings_table(SECTIONS[name])}" for name in ORDER
     ]
     for name, entry in METHODS.items():
         if name == WRAPPER:
@@ -104,10 +157,29 @@ def settings_page() -> str:
             cls = entry.load().Settings
             own = settings_table(cls, read_recipe("default", name)["method"])
             parts.append(f"## `[method]` of {name}\n\n{inspect.getdoc(cls)}\n\n{own}")
-    parts += [f"## `[{name}]`\n\n{inspect.getdoc(cls)}\n\n{settings_table(cls)}" for name, cls in SECTIONS.items()]
     for name, entry in EVALUATIONS.items():
         cls = entry.load().Settings
         parts.append(f"## Options of `evaluate {name}`\n\n{inspect.getdoc(cls)}\n\n{settings_table(cls)}")
+    return "\n\n".join(parts)
+
+
+# --- methods ---
+
+
+def methods_page() -> str:
+    """What each does, what it costs, when to take it; the pages below it in the tree."""
+    rows = [
+        [f"[{name}](../methods/{name}.md)", entry.summary, ADVICE[name], *cost_and_knn(name)]
+        for name, entry in METHODS.items()
+    ]
+    parts = [
+        "`iecl pretrain --data photos/ --method NAME`. Without `--method` you get `ie-cl`.",
+        table(["method", "what it does", "advice", "cost", "kNN, %"], rows),
+        "**Cost**: time of a training step beside SimCLR's. **kNN**: after two epochs on generated images, which shows "
+        "that a method learns and not how good it can become; ± is over three seeds, one run otherwise. Both with "
+        "`resnet10-w16` and the default recipes; where the numbers come from: [Measurements](benchmarks.md).",
+        ":::{toctree}\n:hidden:\n\n" + "\n".join(f"../methods/{name}" for name in METHODS) + "\n:::",
+    ]
     return "\n\n".join(parts)
 
 
@@ -290,6 +362,7 @@ def install_table() -> str:
 
 if __name__ == "__main__":
     write("settings", "All settings", settings_page())
+    write("methods", "Methods", methods_page())
     write("lists", "What there is", lists_page())
     write("recipes", "Recipes", recipes_page())
     write("commands", "The command", commands_page())
@@ -301,6 +374,8 @@ if __name__ == "__main__":
         (OUT / f"{name.replace('_', '-')}.md").write_text(entropy_part(name), encoding="utf-8")
     (OUT / "questions.md").write_text(questions_table(), encoding="utf-8")
     (OUT / "roofline.md").write_text(roofline_part(), encoding="utf-8")
+    (OUT / "block-gain.md").write_text(block_part(), encoding="utf-8")
+    (OUT / "photographs.md").write_text(photographs_part(), encoding="utf-8")
     (OUT / "voc.md").write_text(voc_part(), encoding="utf-8")
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title

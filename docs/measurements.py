@@ -93,6 +93,39 @@ def selection_part() -> str:
     return "\n\n".join([*parts, made_on(found)]) + "\n"
 
 
+def cost_and_knn(method: str) -> list[str]:
+    """Time of its step beside SimCLR's, and its kNN accuracy after two short epochs."""
+    step = loaded("steps").get("results", {}).get(f"{method} / simclr")
+    found = [row["knn"] for row in loaded("methods").get("rows", []) if row["arm"] == method]
+    cost = "1" if method == "simclr" else f"{step['median']:.1f}" if step else ""
+    return [cost, spread("knn", found).replace(" %", "").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")]
+
+
+def block_part() -> str:
+    """Methods that were measured with and without the block, with three seeds each."""
+    rows = loaded("methods")["rows"]
+    body = []
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        plain, block = ([row["knn"] for row in rows if row["arm"] == name] for name in (arm, f"{arm} + block"))
+        if min(len(plain), len(block)) > 2:
+            gain = f"{100 * (mean(block) - mean(plain)):+.1f} points"
+            body.append([arm, spread("knn", plain), spread("knn", block), gain])
+    return f"{table(['', 'kNN without', 'with the block', ''], body)}\n\n{made_on(loaded('methods'))}\n"
+
+
+def photographs_part() -> str:
+    """What the run behind the pictures of the tutorials gave."""
+    found = loaded("photographs")
+    if not found:
+        return "No measurement is recorded.\n"
+    names = {"same_photograph": "of five nearest tiles, from the same photograph"}
+    names |= {f"few_{shots}": f"right answers from {shots} labels each" for shots in (1, 5, 10)}
+    rows = [
+        [row["arm"], *(f"{100 * row[name]:.1f} %" if name in row else "" for name in names)] for row in found["rows"]
+    ]
+    return f"{table(['', *names.values()], rows)}\n\n{made_on(found)}\n"
+
+
 def voc_part() -> str:
     """What the small trainings on VOC reached, each with its protocol."""
     rows, made = [], ""

@@ -1,13 +1,13 @@
-"""What README.md, the guide to own loops and the page on entropy show is run here, on forty tiny images.
+"""What README.md, the guides to own loops and weights, and the page on entropy show is run here, on forty tiny images.
 
-Run: every line of the block under "The command", and every Python block of the three files, in order. Not run: the two
-lines under "Start", which make an environment and train for minutes.
+Run: every line of the block under "The command", and every Python block of these files, in order. `pip install` is not.
 """
 
 import json
 import re
 import shlex
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from iecl.cli.command import main
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ENTROPY = (ROOT / "docs" / "entropy.md").read_text(encoding="utf-8")
+WEIGHTS = (ROOT / "docs" / "guides" / "weights.md").read_text(encoding="utf-8")
 OWN_LOOP = (ROOT / "docs" / "guides" / "own-loop.md").read_text(encoding="utf-8")
 SETS = ["training.loggers=[]", "data.num_workers=0", "method.hidden_dim=16", "method.out_dim=8"]
 
@@ -42,11 +43,12 @@ def run_all(snippets: list[str]) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("beside_photos")
 def test_the_command_lines_of_the_readme_work_in_their_order() -> None:
-    lines = next(block for block in blocks(README, "bash") if block.startswith("iecl ")).splitlines()
-    assert len(lines) == 10
+    first, whole = (block.splitlines() for block in blocks(README, "bash") if block.startswith("iecl "))
+    assert len(whole) == 10
+    assert {line.partition("#")[0].strip() for line in first} <= {line.partition("#")[0].strip() for line in whole}
     shorter = ["--backbone", "resnet10-w16", "--epochs", "1", "--batch-size", "8"]
     shorter += [word for value in [*SETS, "data.image_size=16"] for word in ("--set", value)]
-    for line in lines:
+    for line in whole:
         words = shlex.split(line.replace("--epochs 400", "--epochs 2"), comments=True)[1:]
         assert main([*words, *(shorter if words[0] in ("plan", "pretrain") else [])]) == 0, line
     assert all(Path(made).exists() for made in ("runs/photos/summary.json", "photos.npz", "photos.safetensors"))
@@ -57,18 +59,25 @@ def test_the_python_of_the_readme_runs_and_torchvision_gets_the_same_backbone() 
     snippets = blocks(README, "python")
     assert snippets[0].count("epochs=100") == 1
     snippets[0] = snippets[0].replace("epochs=100", f"epochs=1, batch_size=8, quiet=True, sets={SETS!r}")
-    assert "print((model.eval()(x)" in snippets[2]
-    snippets[2] += "x_of_file = x\n"  # a later block has an x of its own
-    names = run_all(snippets)
+    names = run_all([*snippets, next(block for block in blocks(WEIGHTS, "python") if "proof_features" in block)])
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         assert torch.equal(names["model"].eval()(images), names["backbone"](images))
     with torch.no_grad():
-        features = names["model"](names["x_of_file"])[:, :8]
+        features = names["model"](names["x"])[:, :8]
     assert torch.allclose(features, torch.tensor(json.loads(names["said"]["proof_features"])), rtol=1e-4, atol=1e-6)
     assert names["same"].summary == names["run"].summary
-    assert names["encoder"][1].weight.grad.abs().sum() > 0
-    assert names["printed"](names["x"]).shape == (8, 3, 32, 32)
+
+
+def test_the_gain_of_the_block_is_the_measured_one() -> None:
+    (path,) = (ROOT / "benchmarks" / "results" / "methods").glob("*.json")
+    found = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    said = re.findall(r"^\| (\S+) \| ([\d.]+) ± ([\d.]+) % \| ([\d.]+) ± ([\d.]+) % \|$", README, re.MULTILINE)
+    assert len(said) == 4
+    for name, *numbers in said:
+        arms = (name.lower(), f"{name.lower()} + block")
+        values = [[100 * row["knn"] for row in found if row["arm"] == arm] for arm in arms]
+        assert numbers == [f"{number:.1f}" for arm in values for number in (mean(arm), stdev(arm))]
 
 
 def test_the_python_of_the_guide_to_own_loops_runs() -> None:

@@ -1,0 +1,26 @@
+"""One sentence of advice for each method, for the table of methods; costs and accuracies beside it are measured."""
+
+ADVICE = {
+    "ie-cl": "The default. Start here, and change it when something is measured to be better on your images.",
+    "simclr": "The simplest to understand and to change. Wants batches of 256 or more.",
+    "moco-v2": "The cheapest step, and with a queue many negatives in a small batch.",
+    "moco-v3": "For vision transformers and large batches.",
+    "byol": "No negatives, so that similar images are not pushed apart. Watch the meters: the loss hides a collapse.",
+    "simsiam": "BYOL without the second network, for little memory. Seeds differ much in short runs.",
+    "swav": "Learns clusters as it goes. Give it small extra views (`method.local_crops`) when there is time.",
+    "nnclr": "When augmentations are weak: neighbors stand in for them. Not for tiny folders: its queue must fill.",
+    "all4one": "NNCLR with more terms, for longer runs than this table's.",
+    "matrix-ssl": "For the study of losses on covariances.",
+    "w-mse": "No negatives, no second network. The batch must be at least twice as large as a projection is long.",
+    "deepcluster": "The classic of clustering, as a baseline: one more pass over all images before each epoch.",
+    "deepcluster-v2": "Clustering without that pass; memory for a row of every image.",
+    "minent": "Clustering that needs neither k-means nor a second network.",
+    "light-moco": "MoCo for small networks, which do not tell all negatives apart.",
+    "s3oc": "Rebuilt from an abstract: for experiments.",
+    "barlow-twins": "No negatives, no second network. Wants a wide projection.",
+    "vicreg": "As Barlow Twins, with terms that can be read one by one in the log: easy to mend when it goes wrong.",
+    "dino": "For vision transformers and small extra views. A slow beginner: give it epochs.",
+    "viewmaker": "For images of which nobody knows good augmentations. The most expensive step.",
+    "supervised": "What labels would give: the upper reference.",
+    "random": "What no training gives: the lower reference.",
+}
