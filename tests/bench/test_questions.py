@@ -151,10 +151,11 @@ def test_every_host_is_timed_with_the_printed_block_and_with_ours(host: str, mon
     blocks = {part: arm.saib for part, arm in overhead._arms_of(setting).items() if getattr(arm, "saib", None)}
     assert {part: type(block) for part, block in blocks.items()} == {
         "certified block": CertifiedSAIB,
+        "batch block, as printed": SAIB,
         "batch block and entropy, as printed": SAIB,
     }
-    printed = blocks["batch block and entropy, as printed"]
-    assert (printed.form, printed.batch, len(printed.blocks[0].stages)) == ("batch", 8, 3)
+    for part in overhead.PRINTED:
+        assert (blocks[part].form, blocks[part].batch, len(blocks[part].blocks[0].stages)) == ("batch", 8, 3)
 
 
 @pytest.mark.parametrize("part", overhead.ALONE)
