@@ -214,6 +214,14 @@ def test_rectangles_are_distributed_as_random_erasing_draws_them(column: int) ->
 
 
 @both
+def test_equalizing_rounds_as_torchvision_does_where_tones_have_many_pixels() -> None:
+    dark = (uniform(key(0, "dark"), torch.arange(4), 3 * 60 * 60).square() * 256).to(torch.uint8).view(4, 3, 60, 60)
+    dark[3] = 77  # a single tone stays
+    made = seen(dark, drawn_for(dark, on("equalize")), 60)
+    assert torch.equal((made * 255).round().to(torch.uint8), tv.equalize(dark))
+
+
+@both
 def test_a_rectangle_that_never_fits_erases_nothing(drawn_images: Tensor) -> None:
     policy = replace(NOTHING, erasing_prob=1.0, erasing_scale=(0.9, 1.0), erasing_ratio=(3.0, 3.3))
     assert torch.allclose(seen(drawn_images, drawn_for(drawn_images, policy)), drawn_images / 255, atol=1e-6)
