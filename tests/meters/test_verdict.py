@@ -35,14 +35,6 @@ HEALTHY: Mapping[str, Callable[[float], float]] = {
 }
 
 
-def test_one_reading_is_not_called_readings() -> None:
-    judged = verdict([{"step": 1, "loss": 5.0}])
-    assert (judged.word, judged.reasons) == (
-        "too short",
-        ("1 reading of the loss, 8 are needed for a verdict",),
-    )
-
-
 def test_a_run_that_learns_is_healthy_and_says_how_far_it_came() -> None:
     judged = verdict(log(**HEALTHY))
     assert judged.word == "healthy"
@@ -109,7 +101,8 @@ def test_a_spike_that_passes_is_not_divergence() -> None:
 def test_a_few_rows_are_too_short_to_tell(rows: int) -> None:
     judged = verdict(log(**HEALTHY)[:rows])
     assert judged.word == "too short"
-    assert judged.reasons == (f"{rows} readings of the loss, 8 are needed for a verdict",)
+    words = "1 reading" if rows == 1 else f"{rows} readings"
+    assert judged.reasons == (f"{words} of the loss, 8 are needed for a verdict",)
 
 
 def test_a_falling_rank_is_a_collapse_with_its_peak_and_width() -> None:

@@ -229,7 +229,8 @@ class _Steps:
         )
         alone = replace(alone, compile=False, epochs=2)
         data = replace(config.data, num_workers=0)
-        own = replace(config, training=alone, data=data)
+        slow = replace(config.optimizer, lr=1e-8, lr_base_batch=0)  # whether it diverges is not asked here
+        own = replace(config, training=alone, data=data, optimizer=slow)
         run, self.batch = RunDirectory.fresh(folder), batch
         self.loop = Loop(
             make_fabric(alone, folder),
