@@ -18,7 +18,7 @@ from iecl.runs.checkpoint import check_disk, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig, make_config, read_config, with_data
 from iecl.training.factory import batch_per_process
-from iecl.training.machine import on_this_machine
+from iecl.training.machine import _left_to_container, on_this_machine
 from iecl.training.resume import settings_to_resume
 from iecl.training.settings import TrainingSettings
 from iecl.training.trial import LiveBytes, try_steps
@@ -152,3 +152,12 @@ def test_a_checkpoint_that_finds_no_room_says_whether_there_is_another(
     (tmp_path / "last.ckpt").write_bytes(b"")
     with pytest.raises(UserError, match="the last checkpoint is untouched"):
         write_checkpoint(tmp_path / "fresh.ckpt", {"step": 1})
+
+
+def test_the_limit_of_a_container_counts_as_the_end_of_memory(tmp_path: Path) -> None:
+    assert _left_to_container(800, tmp_path) == 800
+    (tmp_path / "memory.current").write_text(f"{300 * 2**20}\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert _left_to_container(800, tmp_path) == 800
+    (tmp_path / "memory.max").write_text(f"{1000 * 2**20}\n")
+    assert _left_to_container(800, tmp_path) == 700
