@@ -134,7 +134,8 @@ def test_a_spike_that_passes_is_not_divergence() -> None:
 def test_a_few_rows_are_too_short_to_tell(rows: int) -> None:
     judged = verdict(log(**HEALTHY)[:rows])
     assert judged.word == "too short"
-    assert judged.reasons == (f"{rows} readings of the loss, 8 are needed for a verdict",)
+    words = "1 reading" if rows == 1 else f"{rows} readings"
+    assert judged.reasons == (f"{words} of the loss, 8 are needed for a verdict",)
 
 
 def test_a_falling_rank_is_a_collapse_with_its_peak_and_width() -> None:

@@ -1,12 +1,13 @@
 """Settings of a run: layers of values, automatic choices, differences."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from iecl.errors import UserError
+from iecl.methods import METHODS, WRAPPER
 from iecl.recipes import list_recipes, read_recipe
 from iecl.settings import read_toml
 from iecl.training.config import RunConfig, config_from_values, difference, make_config, with_data, without_effect
@@ -77,10 +78,14 @@ def test_a_mistake_is_named_with_the_nearest_right_word(arguments: dict[str, obj
         make_config(flags=SHAPES, **arguments)
 
 
-def test_a_wrong_key_of_the_method_is_found_when_its_settings_are_read() -> None:
-    config = make_config(flags=SHAPES, sets=["method.temprature=0.1"])
+def test_a_wrong_key_of_the_method_is_found_at_once() -> None:
     with pytest.raises(UserError, match="did you mean temperature"):
-        config.method_settings()
+        make_config(flags=SHAPES, sets=["method.temprature=0.1"])
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in (WRAPPER, "random")])
+def test_the_settings_of_a_method_are_known_without_importing_it(name: str) -> None:
+    assert METHODS[name].setting_names() == {field.name for field in fields(METHODS[name].load().Settings)}
 
 
 def test_a_value_of_a_flag_is_named_with_its_flag() -> None:

@@ -13,11 +13,12 @@ from PIL import Image
 
 import iecl
 from iecl.errors import UserError
+from iecl.pretraining import Asked, planned
 from iecl.runs.checkpoint import check_disk, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig, make_config, read_config, with_data
 from iecl.training.factory import batch_per_process
-from iecl.training.machine import on_this_machine
+from iecl.training.machine import _left_to_container, on_this_machine
 from iecl.training.resume import settings_to_resume
 from iecl.training.settings import TrainingSettings
 from iecl.training.trial import LiveBytes, try_steps
@@ -84,17 +85,18 @@ def test_a_folder_of_very_few_images_is_trained_on(count: int, tmp_path: Path, t
 def test_without_a_flag_everything_is_chosen_said_and_recorded(
     image_folder: Path, tmp_path: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = {"method": {"hidden_dim": 16, "out_dim": 8}, "training": {"epochs": 1}}
-    run = iecl.pretrain(image_folder, tmp_path / "run", settings=small, sets=tiny)
+    small = {"method": {"hidden_dim": 16, "out_dim": 8}}
+    sets = [text for text in tiny if "image_size" not in text]
+    run = iecl.pretrain(image_folder, tmp_path / "run", backbone="resnet10-w16", epochs=1, settings=small, sets=sets)
     said = capsys.readouterr().err
     assert "chosen for 40 images" in said
     assert "batch size      16" in said
     assert said.index("estimate: about") < said.index("ie-cl trains")
     settings = run.settings
     assert settings["training"]["batch_size"] == 16
-    assert settings["backbone"]["name"] in ("resnet18-small", "resnet10-w32", "resnet10-w16")
-    again = iecl.pretrain(image_folder, tmp_path / "again", recipe=str(run.path), quiet=True)
-    assert again.settings == settings
+    assert settings["data"]["image_size"] == 32
+    asked = Asked(tmp_path / "again", "", str(run.path), {"data": {"name": str(image_folder)}}, (), overwrite=False)
+    assert planned(asked)[0].values() == settings  # its record is a recipe that leaves nothing to choose
 
 
 def test_images_that_are_all_the_same_are_named(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
@@ -150,3 +152,12 @@ def test_a_checkpoint_that_finds_no_room_says_whether_there_is_another(
     (tmp_path / "last.ckpt").write_bytes(b"")
     with pytest.raises(UserError, match="the last checkpoint is untouched"):
         write_checkpoint(tmp_path / "fresh.ckpt", {"step": 1})
+
+
+def test_the_limit_of_a_container_counts_as_the_end_of_memory(tmp_path: Path) -> None:
+    assert _left_to_container(800, tmp_path) == 800
+    (tmp_path / "memory.current").write_text(f"{300 * 2**20}\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert _left_to_container(800, tmp_path) == 800
+    (tmp_path / "memory.max").write_text(f"{1000 * 2**20}\n")
+    assert _left_to_container(800, tmp_path) == 700

@@ -32,7 +32,7 @@ SURE = 1.25
 """Beyond this share of the free memory a run is refused: forecasts are within a fifth of the truth."""
 
 
-class Cost(Protocol):
+class Expected(Protocol):
     """What is known of a run's cost before it starts; seconds are those of an idle machine."""
 
     @property
@@ -52,7 +52,7 @@ class Cost(Protocol):
         """What the run directory will take at most."""
 
 
-T = TypeVar("T", bound=Cost)
+T = TypeVar("T", bound=Expected)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def check_batch(config: RunConfig, images: int) -> None:
         raise UserError(f"{images:,} images do not fill a batch of {asked * group:,}", where="--batch-size", do=do)
 
 
-def check_memory(config: RunConfig, images: int, cost: Cost, free: int) -> None:
+def check_memory(config: RunConfig, images: int, cost: Expected, free: int) -> None:
     """Raise a `UserError` if a run needs far more memory than there is."""
     need = max(1, config.training.devices) * cost.megabytes(config, images)
     if free and need > SURE * free:
@@ -179,7 +179,7 @@ def within_limit(
     return replace(fitting, training=replace(fitting.training, epochs=epochs)), cost
 
 
-def within_memory(config: RunConfig, said: Said, images: int, cost: Cost, free: int, least: int) -> RunConfig:
+def within_memory(config: RunConfig, said: Said, images: int, cost: Expected, free: int, least: int) -> RunConfig:
     """The configuration with a batch that fits into the free memory, where the batch is to be chosen."""
     need = cost.megabytes(config, images)
     world = max(1, config.training.devices)
@@ -222,7 +222,7 @@ def choice_lines(config: RunConfig, said: Said, images: int, machine: str, in_me
     ]
 
 
-def estimate_lines(config: RunConfig, images: int, cost: Cost, free: int) -> list[str]:
+def estimate_lines(config: RunConfig, images: int, cost: Expected, free: int) -> list[str]:
     """What the run will take, on one line, and on another how to make it shorter if it takes hours."""
     epoch = cost.busy * cost.epoch_seconds(config, images)
     seconds = cost.busy * cost.start_seconds(config, images) + epoch * config.training.epochs

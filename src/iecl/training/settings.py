@@ -52,8 +52,12 @@ class OptimizerSettings:
 class TrainingSettings:
     """Length, seed, machine, and what is written while training."""
 
-    epochs: int = setting(100, "passes over the data", low=1, flag="--epochs")
-    batch_size: int = setting(256, "images in a loss, over all processes", low=2, flag="--batch-size")
+    epochs: int = setting(
+        100, "passes over the data; fewer are chosen without a GPU, if nothing is said", low=1, flag="--epochs"
+    )
+    batch_size: int = setting(
+        256, "images in a loss, over all processes; fewer are chosen for few images", low=2, flag="--batch-size"
+    )
     grad_accumulation: int = setting(
         1, "batches in an optimizer step; not the same as a larger batch, see the docs", low=1
     )

@@ -176,8 +176,18 @@ class _RandomImages(ArraySource):
 def try_steps(config: RunConfig) -> Trial:
     """Take steps as a run of this resolved configuration would: one of a few images, two of twice as many.
 
-    One process is tried, whatever their number. Nothing of it is left but time.
+    One process is tried, whatever their number, with one thread: several wait for each other on a busy machine, and
+    nobody could tell that from work. They are taken to share it evenly. Nothing is left of it all but time.
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _try_steps(config, threads)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _try_steps(config: RunConfig, threads: int) -> Trial:
     world, base = max(1, config.training.devices) * config.training.nodes, held_memory()
     method = assemble_method(config, world)
     least, small = method.min_batch, method.small_batch
@@ -186,16 +196,16 @@ def try_steps(config: RunConfig) -> Trial:
     with tempfile.TemporaryDirectory() as scratch:
         steps = _Steps(config, few, Path(scratch) / "few")
         low = steps.take()
-        known = steps.sizes() | steps.look() | {"save": steps.save()}
+        known: dict[str, Any] = steps.sizes() | steps.look(threads) | {"save": steps.save()}
         del steps  # before the next one is built: a run never holds two
         steps = _Steps(config, 2 * few, Path(scratch) / "more")
         image = (steps.take() - low) // few
-        seconds, busy = steps.seconds()
+        seconds, busy = steps.seconds(threads)
         if config.training.accelerator in ("cuda", "mps"):  # a few images leave most of a GPU idle
             del steps
             steps = _Steps(config, config.training.batch_size // world, Path(scratch) / "all")
             steps.take()
-            seconds, busy = steps.seconds()
+            seconds, busy = steps.seconds(threads)
     return Trial(
         **known,
         seconds=seconds,
@@ -229,7 +239,8 @@ class _Steps:
         )
         alone = replace(alone, compile=False, epochs=2)
         data = replace(config.data, num_workers=0)
-        own = replace(config, training=alone, data=data)
+        slow = replace(config.optimizer, lr=1e-8, lr_base_batch=0)  # whether it diverges is not asked here
+        own = replace(config, training=alone, data=data, optimizer=slow)
         run, self.batch = RunDirectory.fresh(folder), batch
         self.loop = Loop(
             make_fabric(alone, folder),
@@ -250,16 +261,17 @@ class _Steps:
         hook.remove()
         return before[0] + self._moments()  # it ended by making them
 
-    def seconds(self) -> tuple[float, float]:
+    def seconds(self, threads: int) -> tuple[float, float]:
         """Of one more step for each image, and how busy the machine is; the first step compiles and asks for memory."""
         began, used = time.perf_counter(), time.process_time()
         self.loop.optimize(self.batches)
         next(self.loop.method.parameters()).sum().item()  # waits for a GPU
         seconds, used = time.perf_counter() - began, time.process_time() - used
-        own = used / torch.get_num_threads() if self.loop.fabric.device.type == "cpu" else seconds
-        return own / self.batch, max(1.0, seconds / own)
+        if self.loop.fabric.device.type != "cpu":
+            return seconds / self.batch, 1.0
+        return used / threads / self.batch, max(1.0, seconds / used)
 
-    def look(self) -> dict[str, Any]:
+    def look(self, threads: int) -> dict[str, Any]:
         """Seconds and bytes of the online evaluation for each image."""
         sample, encoder = self.loop.sample, self.loop.method.encoder()
         sample.index = sample.index[:LOOKED_AT]
@@ -267,7 +279,7 @@ class _Steps:
         counted = LiveBytes(self._tensors())
         with counted:
             sample.look(encoder)
-        seconds = (time.process_time() - used) / torch.get_num_threads()
+        seconds = (time.process_time() - used) / threads
         return {"look_seconds": seconds / LOOKED_AT, "look": counted.most // LOOKED_AT}
 
     def save(self) -> float:
