@@ -303,7 +303,7 @@ def test_projections_that_were_never_apart_have_lost_nothing() -> None:
     assert verdict(log(**close)).word == "healthy"
 
 
-@pytest.mark.parametrize(("end", "word"), [(0.19, "unlearning"), (0.345, "healthy"), (0.6, "healthy")])
+@pytest.mark.parametrize(("end", "word"), [(0.19, "unlearning"), (0.345, "slow"), (0.6, "healthy")])
 def test_features_below_those_of_the_untrained_network_are_unlearnt(end: float, word: str) -> None:
     rows = [{"step": 0, "knn": 0.35}, *log(**HEALTHY), {"step": 4000, "knn": end}]
     judged = verdict(rows)
