@@ -38,7 +38,9 @@ def next_line(shown: str) -> list[str]:
 
 def test_after_a_run_with_labels(image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "--data", str(image_folder), "--out", str(tmp_path / "a run"), *FLAGS]) == 0
-    words = next_line(capsys.readouterr().out)
+    shown = capsys.readouterr().out
+    assert re.search(r"^verdict: .*, online kNN [0-9.]+ % \(untrained [0-9.]+ %\)$", shown, re.MULTILINE)
+    words = next_line(shown)
     assert words[:2] == ["evaluate", "knn"]
     assert main(words) == 0
     assert "pixels" in capsys.readouterr().out

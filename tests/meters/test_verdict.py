@@ -64,8 +64,19 @@ def test_classes_that_raw_pixels_tell_apart_better_are_not_learned_yet() -> None
     assert judged.reasons == ("kNN is 40.0 %, raw pixels have 45.0 %",)
 
 
-def test_views_that_anything_finds_again_judge_nothing() -> None:
-    assert verdict(log(**HEALTHY), outcome=came_out("own_view", 1.0, 1.0, 1.0)).word == "healthy"
+@pytest.mark.parametrize("name", ["knn", "own_view"])
+def test_what_anything_finds_judges_nothing(name: str) -> None:
+    assert verdict(log(**HEALTHY), outcome=came_out(name, 1.0, 1.0, 1.0)).word == "healthy"
+
+
+@pytest.mark.parametrize(("last", "word"), [(0.305, "slow"), (0.35, "healthy")])
+def test_without_an_outcome_the_online_knn_is_held_against_that_of_the_untrained_network(
+    last: float, word: str
+) -> None:
+    rows = log(**HEALTHY)
+    judged = verdict([{"step": 0, "knn": 0.3}, *rows, {"step": rows[-1]["step"], "knn": last}])
+    assert judged.word == word
+    assert ("nothing was gained yet" in judged.reasons[0]) == (word == "slow")
 
 
 def test_a_run_that_learns_is_healthy_and_says_how_far_it_came() -> None:
@@ -301,7 +312,7 @@ def test_projections_that_were_never_apart_have_lost_nothing() -> None:
     assert verdict(log(**close)).word == "healthy"
 
 
-@pytest.mark.parametrize(("end", "word"), [(0.19, "unlearning"), (0.345, "healthy"), (0.6, "healthy")])
+@pytest.mark.parametrize(("end", "word"), [(0.19, "unlearning"), (0.345, "slow"), (0.6, "healthy")])
 def test_features_below_those_of_the_untrained_network_are_unlearnt(end: float, word: str) -> None:
     rows = [{"step": 0, "knn": 0.35}, *log(**HEALTHY), {"step": 4000, "knn": end}]
     judged = verdict(rows)

@@ -111,11 +111,10 @@ def closing(args: argparse.Namespace, made: "Run") -> dict[str, Any]:
         return {"run": str(made.path)}
     summary = made.summary
     knn = summary.get("last", {}).get("knn")
-    say(
-        args,
-        f"verdict: {summary.get('verdict', 'not known')}"
-        + (f", online kNN {100 * knn:.1f} %" if knn is not None else ""),
-    )
+    before = summary.get("untrained_knn")
+    beside = f" (untrained {100 * before:.1f} %)" if before is not None else ""
+    said = f", online kNN {100 * knn:.1f} %{beside}" if knn is not None else ""
+    say(args, f"verdict: {summary.get('verdict', 'not known')}{said}")
     run, features = shlex.quote(str(made.path)), shlex.quote(str(made.path / "features.npz"))
     labeled = f"next: iecl evaluate knn {run} --baseline random --baseline pixels"
     unlabeled = f"next: iecl embed {run} --data {shlex.quote(made.settings['data']['name'])} --out {features}"

@@ -11,6 +11,7 @@ SHARES = {"own_view": "other view found", "knn": "kNN"}
 NUMBERS = {"rank_me": "RankMe", "uniformity": "spread"}
 """Columns, by the names of their scores; kNN is there where images have labels."""
 ALL_FOUND = 0.95
+"""Above this share of an untrained network there is nothing left to gain."""
 
 
 def outcome_table(outcome: Mapping[str, Any]) -> list[str]:
@@ -48,7 +49,7 @@ def no_gain(outcome: Mapping[str, Any]) -> Iterator[str]:
     scores, images = outcome["scores"], outcome["images"]
     name = "knn" if "knn" in scores["trained"] else "own_view"
     value, before = scores["trained"][name], scores["untrained"][name]
-    if name == "own_view" and before > ALL_FOUND:  # views that are hardly changed are found again by anything
+    if before > ALL_FOUND:  # by anything: classes of two colors, or views that are hardly changed
         return
     words = {"knn": "kNN", "own_view": "the share of images whose other view is found"}[name]
     if value <= before + _noise(before, images):

@@ -8,7 +8,7 @@ from statistics import median, median_low
 from typing import Any
 
 from iecl.console import counted
-from iecl.meters.outcome import gain, no_gain
+from iecl.meters.outcome import ALL_FOUND, gain, no_gain
 
 History = Sequence[Mapping[str, float]]
 Series = list[tuple[int, float]]
@@ -91,7 +91,7 @@ def verdict(history: History, width: int | None = None, outcome: Mapping[str, An
     still = tuple(_standing_still(history, loss))
     if still:
         return Verdict("slow", still, LONGER_STEPS)
-    unmoved = tuple(no_gain(outcome)) if outcome else ()
+    unmoved = tuple(no_gain(outcome) if outcome else _level_with_untrained(history))
     if unmoved:
         return Verdict("slow", unmoved, MORE_STEPS)
     return _healthy(history, loss, outcome)
@@ -176,6 +176,14 @@ def _below_untrained(history: History) -> Iterator[str]:
     if len(readings) > 1 and readings[0][0] == 0 and readings[-1][1] < readings[0][1] - 0.02:
         before, now = (f"{100 * value:.1f} %" for _, value in (readings[0], readings[-1]))
         yield f"online kNN is {now}, the untrained network had {before}: training has made the features worse"
+
+
+def _level_with_untrained(history: History) -> Iterator[str]:
+    """Where there are labels, and nothing else is known of the gain."""
+    readings = _series(history, "knn")
+    if len(readings) > 1 and readings[0][0] == 0 and readings[-1][1] < readings[0][1] + 0.01 < ALL_FOUND:
+        before, now = (f"{100 * value:.1f} %" for _, value in (readings[0], readings[-1]))
+        yield f"online kNN is {now}, the untrained network had {before}: nothing was gained yet"
 
 
 def _risen(loss: Series) -> Iterator[str]:

@@ -12,6 +12,7 @@ SUMMARY: dict[str, Any] = {
     "reasons": list[str],
     "advice": str,
     "last": dict[str, float],
+    "untrained_knn": float,
     "outcome": dict,
 }
 OUTCOME: dict[str, Any] = {"images": int, "scores": dict[str, dict[str, float]]}

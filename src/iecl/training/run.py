@@ -204,6 +204,8 @@ def _write_summary(
     judged = known or verdict(rows, width, outcome)
     last = {name: value for row in rows for name, value in row.items() if name not in ("step", "epoch")}
     summary |= {"verdict": judged.word, "reasons": list(judged.reasons), "advice": judged.advice, "last": last}
+    if rows and rows[0]["step"] == 0 and "knn" in rows[0]:
+        summary["untrained_knn"] = rows[0]["knn"]
     write_json(run.summary, summary)
     if summary["finished"]:
         log.info("%s: %s", judged.word, "; ".join(judged.reasons) or "all readings are normal")
