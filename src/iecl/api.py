@@ -120,8 +120,7 @@ def pretrain(
     given = arguments.settings(data, common, settings, "iecl.pretrain")
     arguments.callbacks(callbacks)
     asked = pretraining.Asked(out, arguments.method(method), recipe, given, tuple(sets), overwrite)
-    things = arguments.things
-    with log_to_terminal(quiet), at_hand(things):
+    with log_to_terminal(quiet), at_hand(things := arguments.things):
         if resume and init_from:
             raise UserError("a resumed run has its weights already", where="--init-from", do="leave it out")
         if resume:

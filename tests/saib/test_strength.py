@@ -60,8 +60,8 @@ def test_the_share_rises_falls_or_stays(start: float, seen: float, end: float) -
 def test_parts_of_a_batch_count_as_their_mean_and_no_part_moves_nothing() -> None:
     both, one = AdaptiveStrength(target=0.03), AdaptiveStrength(target=0.03)
     easy, hard = torch.eye(8), torch.eye(8).roll(1, 0)
-    both.see(easy, easy)
-    both.see(easy, hard)
+    both.see({"anchor": easy, "query": easy})
+    both.see({"anchor": easy, "key": hard})
     one.seen.fill_((confusion(easy, easy) + confusion(easy, hard)).item() / 2)
     one.calls.fill_(1)
     for strength in (both, one):
@@ -105,3 +105,8 @@ def test_a_step_moves_the_share_once() -> None:
 def test_a_target_that_alone_sees_the_block_has_no_strength_to_follow() -> None:
     with pytest.raises(UserError, match="tell nothing of the block"):
         with_terms(certified_block, SYMMETRIC, strength="auto", side="target", entropy_on="both")
+
+
+def test_a_host_that_shows_one_view_is_told_so() -> None:
+    with pytest.raises(UserError, match="both views"):
+        AdaptiveStrength(target=0.03).see({"anchor": torch.eye(4)})

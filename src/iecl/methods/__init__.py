@@ -66,12 +66,11 @@ def check_name(name: object, kind: str, where: str) -> None:
     Raises:
         UserError: there is no such method.
     """
-    if name not in METHODS and not is_import(name) and not is_brought(str(name)):
+    word = str(name)  # whatever a file says
+    if word not in METHODS and not is_import(name) and not is_brought(word):
         declared = declared_methods()
-        if name not in declared:
-            raise UserError(
-                f"no {kind} is called {name!r}", where=where, do=did_you_mean(str(name), [*METHODS, *declared])
-            )
+        if word not in declared:
+            raise UserError(f"no {kind} is called {name!r}", where=where, do=did_you_mean(word, [*METHODS, *declared]))
 
 
 def load_method(name: str) -> "type[Method]":

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from iecl.errors import UserError
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step, Survey
 from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.terms import Terms, block_gain, check_expansion, expansion
@@ -98,7 +97,7 @@ class IECL(Method):
             losses["iecl/expansion"] = -self.settings.expansion_weight * part
         if self.strength is not None:
             found["strength"] = self.strength.share.clone()
-            found["confusion"] = self.strength.see(*_matched(made.projections))
+            found["confusion"] = self.strength.see(made.projections)
         readings = made.readings | {f"iecl/{name}": value.detach() for name, value in found.items()}
         return replace(made, losses=made.losses | losses, readings=readings, projections=projections)
 
@@ -148,15 +147,3 @@ class IECL(Method):
         block = [p for p in self.saib.parameters() if p.requires_grad] if self.saib is not None else []
         own = [ParamGroup("saib", block, self.placement.settings.weight_decay)] if block else []
         return [*self.host.param_groups(), *own]
-
-
-def _matched(projections: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """What the host made of both views; a host that contrasts one of them only has a key of the other."""
-    query = projections.get("query", projections.get("key"))
-    if query is None or "anchor" not in projections:
-        raise UserError(
-            "this host does not show its projections of both views",
-            where="saib.strength = auto",
-            do="use saib.strength=uniform",
-        )
-    return projections["anchor"], query

@@ -154,11 +154,8 @@ def place(
     if settings.side == "target" and not has_target:
         raise UserError("this host has no target branch", where="saib.side = target", do="use query, anchor or both")
     if settings.side == "target" and settings.strength == "auto":
-        raise UserError(
-            "views that only the target branch sees tell nothing of the block",
-            where="saib.strength = auto",
-            do="use saib.strength=uniform, or another saib.side",
-        )
+        do = "use saib.strength=uniform, or another saib.side"
+        raise UserError("the online views tell nothing of the block", where="saib.strength = auto", do=do)
     if settings.mix and (settings.side == "target" or not takes_mixtures):
         raise UserError(
             "this host has no answers for mixed queries",

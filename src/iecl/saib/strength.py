@@ -1,11 +1,14 @@
 """Which share of the block's change images get, where it follows from how hard the views are to match."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from iecl import parallel
+from iecl.errors import UserError
 
 
 @torch.no_grad()
@@ -44,9 +47,21 @@ class AdaptiveStrength(nn.Module):
         self.register_buffer("seen", torch.zeros(()))  # sum over the parts of a batch since the last step
         self.register_buffer("calls", torch.zeros(()))
 
-    def see(self, anchor: Float[Tensor, "n out"], query: Float[Tensor, "n out"]) -> Float[Tensor, ""]:
-        """Read how hard this batch was; the share moves at the next `after_step`."""
-        found = confusion(anchor, query)
+    def see(self, projections: Mapping[str, Float[Tensor, "n out"]]) -> Float[Tensor, ""]:
+        """Read how hard this batch was, by what the host made of both views; the share moves at the next `after_step`.
+
+        Raises:
+            UserError: the host does not show it.
+        """
+        # A host that contrasts one view only has a key of the other.
+        pair = projections.get("anchor"), projections.get("query", projections.get("key"))
+        if pair[0] is None or pair[1] is None:
+            raise UserError(
+                "this host does not show its projections of both views",
+                where="saib.strength = auto",
+                do="use saib.strength=uniform",
+            )
+        found = confusion(pair[0], pair[1])
         self.seen += found
         self.calls += 1
         return found
