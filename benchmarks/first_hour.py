@@ -28,8 +28,10 @@ CHOSEN = ("image size", "backbone", "batch size", "epochs")
 PROGRESS = "epoch 1/"
 RIVAL = (
     "import sys, lightly_train\n"
-    "lightly_train.train(out=sys.argv[2], data=sys.argv[1], model='torchvision/resnet18', accelerator='cpu')"
+    "lightly_train.train(out=sys.argv[2], data=sys.argv[1], model='torchvision/resnet18', method='simclr',"
+    " accelerator='cpu')"
 )
+"""SimCLR, since its default method first downloads the weights of a teacher."""
 
 
 def _copies(count: int) -> Callable[[list[Path], Path], None]:
