@@ -111,7 +111,7 @@ def test_a_full_disk_leaves_the_earlier_file(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("out.csv", r"cannot be written as \.csv .*name a file that ends in \.npz or \.parquet"),
+        ("out.txt", r"cannot be written as \.txt .*name a file that ends in \.npz, \.parquet or \.csv"),
         ("out", "a file without a suffix"),
         ("gone/out.npz", "there is no folder"),
     ],

@@ -5,11 +5,14 @@ import torch
 
 from iecl.errors import UserError
 from iecl.methods import METHODS, WRAPPER
+from iecl.methods.contract import Method
 from iecl.methods.ie_cl import IECL
 from iecl.objective.settings import ObjectiveSettings
 from iecl.saib.certified import CertifiedSAIB
 from iecl.saib.settings import SAIBSettings
-from methods.test_contract import CLOCK, ready, views
+from iecl.testing import CLOCK, noisy_views
+from iecl.testing import ready as made_ready
+from methods.test_contract import make
 
 # The block takes the query, unless the host's loss sends it no gradient.
 ON_THE_ANCHOR = {"moco-v2": "one-sided: the query is seen by the momentum copy alone"}
@@ -18,14 +21,18 @@ WITHOUT_GRADIENT = {"random": "nothing is trained"}
 HOST_NAMES = [name for name in METHODS if name != WRAPPER]
 
 
+def ready(name: str) -> Method:
+    return made_ready(lambda: make(name, []))
+
+
 def gradients(name: str, side: str = "auto") -> tuple[IECL, dict[str, float]]:
     """The wrapped host, and the size of the gradient of each of the block's weights after one step."""
     torch.manual_seed(0)
     block = CertifiedSAIB(image_size=16, patch_size=4, hidden_dim=4)
     # An expansion of weight 0 keeps a block that the host cannot teach from being refused.
     objective = ObjectiveSettings(expansion="total", expansion_weight=0.0)
-    method = IECL(ready(name, []), block, objective, SAIBSettings(host_gradient="cooperative", side=side))
-    sum(method.step(views(method.views), CLOCK).losses.values()).backward()
+    method = IECL(ready(name), block, objective, SAIBSettings(host_gradient="cooperative", side=side))
+    sum(method.step(noisy_views(method.views), CLOCK).losses.values()).backward()
     return method, {n: 0.0 if p.grad is None else p.grad.abs().sum().item() for n, p in block.named_parameters()}
 
 
@@ -45,8 +52,8 @@ def test_a_host_calls_a_side_online_just_where_its_loss_reaches_a_block(name: st
 
 @pytest.mark.parametrize("name", HOST_NAMES)
 def test_without_block_and_terms_the_wrapper_is_its_host(name: str) -> None:
-    plain, wrapped = ready(name, []), IECL(ready(name, []))
-    first, second = (method.step(views(method.views), CLOCK).losses for method in (plain, wrapped))
+    plain, wrapped = ready(name), IECL(ready(name))
+    first, second = (method.step(noisy_views(method.views), CLOCK).losses for method in (plain, wrapped))
     assert first.keys() == second.keys()
     assert all(torch.equal(value, second[term]) for term, value in first.items())
 
@@ -63,14 +70,14 @@ def test_a_block_on_the_target_side_changes_the_loss_and_nothing_that_has_gradie
     def wrapped(side: str) -> IECL:
         torch.manual_seed(0)
         block = CertifiedSAIB(image_size=16, patch_size=4, hidden_dim=4)
-        return IECL(ready(name, []), block, ObjectiveSettings(), SAIBSettings(weights="frozen", side=side))
+        return IECL(ready(name), block, ObjectiveSettings(), SAIBSettings(weights="frozen", side=side))
 
     if name not in HAVE_TARGETS:
         with pytest.raises(UserError, match="this host has no target branch"):
             wrapped("target")
         return
-    plain, targets = IECL(ready(name, [])), wrapped("target")
-    first, second = (method.step(views(method.views), CLOCK) for method in (plain, targets))
+    plain, targets = IECL(ready(name)), wrapped("target")
+    first, second = (method.step(noisy_views(method.views), CLOCK) for method in (plain, targets))
     assert torch.allclose(first.features, second.features)  # of what is online
     assert not torch.allclose(sum(first.losses.values()), sum(second.losses.values()))
 
