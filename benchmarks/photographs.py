@@ -85,7 +85,7 @@ def draw_neighbors(paths: np.ndarray, sides: dict[str, np.ndarray]) -> None:
 
 
 def draw_duplicates(work: Path, tiles: Path, run: Any) -> None:
-    """Changed copies of a tile of every photograph, and the pairs that are most alike."""
+    """A tile of every photograph, a changed copy of it, and the copy's place among all others by similarity."""
     copied = work / "copies"
     for name in NAMES if not copied.exists() else ():
         (copied / name).mkdir(parents=True)
@@ -97,16 +97,17 @@ def draw_duplicates(work: Path, tiles: Path, run: Any) -> None:
                 changed.save(copied / name / "33-copy.jpg", quality=50)
     run.embed(str(copied), work / "copies.npz", overwrite=True)
     table = np.load(work / "copies.npz")
-    similar = np.triu(unit(table["features"]) @ unit(table["features"]).T, k=1)
-    pairs = [divmod(int(place), len(similar)) for place in np.argsort(-similar, axis=None)[:12]]
-    sheet = Image.new("RGB", (6 * 148, 2 * 100), "white")
+    order = nearest(unit(table["features"]), len(table["paths"]) - 1)
+    sheet = Image.new("RGB", (5 * 150, 2 * 100), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=15)
-    for place, (one, other) in enumerate(pairs):
-        x, y = place % 6 * 148 + 6, place // 6 * 100 + 4
-        for offset, number in ((0, one), (68, other)):
-            path = Path(table["paths"][number])
-            sheet.paste(framed(path, SAME if "copy" in path.name else (200, 200, 200)), (x + offset, y))
-        pen.text((x + 46, y + 68), f"{similar[one, other]:.3f}", "black", font)
+    for place, name in enumerate(NAMES):
+        x, y = place % 5 * 150 + 6, place // 5 * 100 + 4
+        ends = f"{name}/33.png", f"{name}/33-copy.jpg"
+        one, copy = (next(n for n, path in enumerate(table["paths"]) if path.endswith(end)) for end in ends)
+        rank = int(np.flatnonzero(order[one] == copy)[0]) + 1
+        for offset, number in ((0, one), (68, copy)):
+            sheet.paste(framed(table["paths"][number], SAME if rank == 1 else OTHER), (x + offset, y))
+        pen.text((x + 38, y + 68), f"place {rank}", "black", font)
     save(sheet, "duplicates")
 
 

@@ -80,6 +80,16 @@ def test_the_gain_of_the_block_is_the_measured_one() -> None:
         assert numbers == [f"{number:.1f}" for arm in values for number in (mean(arm), stdev(arm))]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_what_is_said_of_the_photographs_is_measured(page: str) -> None:
+    (path,) = (ROOT / "benchmarks" / "results" / "photographs").glob("*.json")
+    rows = {row["arm"]: row for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}
+    measured = [rows[arm]["same_photograph"] for arm in ("trained", "untrained", "pixels")]
+    measured += [rows[arm]["few_1"] for arm in ("trained", "untrained")]
+    said = re.findall(r"([\d.]+) %", (ROOT / page).read_text(encoding="utf-8"))
+    assert said[:5] == [f"{100 * share:.1f}" for share in measured]
+
+
 def test_the_python_of_the_guide_to_own_loops_runs() -> None:
     names = run_all(blocks(OWN_LOOP, "python"))
     assert names["total"].isfinite()

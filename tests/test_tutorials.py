@@ -97,7 +97,7 @@ def test_copies_are_found_among_the_most_similar_pairs(run: Run) -> None:
     # Equal copies: the page's own are for a network that has been trained for more than five steps.
     equal = {"image.resize((24, 24)).resize((32, 32))": "image", "-copy.jpg": "-copy.png"}
     names = run("duplicates", SHORT | equal | {"[::50]": "[::8]"})
-    stems = [{Path(str(names["paths"][number])).stem for number in pair} for pair in names["pairs"]]
+    stems = [{Path(str(names["paths"][number])).stem for number in pair} for pair in names["pairs"][:10]]
     found = sum({path.stem, f"{path.stem}-copy"} in stems for path in names["originals"])
     assert found == len(names["originals"]) == 10
 
