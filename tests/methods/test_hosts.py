@@ -1,5 +1,7 @@
 """Every row of the method table as a host: a block in front of it learns from its loss, on the side where it can."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -21,8 +23,8 @@ WITHOUT_GRADIENT = {"random": "nothing is trained"}
 HOST_NAMES = [name for name in METHODS if name != WRAPPER]
 
 
-def ready(name: str) -> Method:
-    return made_ready(lambda: make(name, []))
+def ready(name: str, sets: Sequence[str] = ()) -> Method:
+    return made_ready(lambda: make(name, [*sets]))
 
 
 def gradients(name: str, side: str = "auto") -> tuple[IECL, dict[str, float]]:
