@@ -28,7 +28,7 @@ from measurements import (
 )
 
 import iecl
-from iecl.api import PLACES
+from iecl.arguments import PLACES
 from iecl.backbones import BACKBONES
 from iecl.cli.command import VERBS, main
 from iecl.data.datasets import DATASETS, FACTS

@@ -28,7 +28,7 @@ def fit(
     """The configuration with every choice made, and what to say of it; `given` is the same with none made.
 
     Without a GPU a network, a size of views and a number of epochs are chosen that end within half an hour; with one
-    they stay what they are. What cannot be tried is not foretold: the run itself will say what is wrong.
+    they stay what they are. What cannot be tried is not predicted: the run itself will say what is wrong.
 
     Raises:
         UserError: it `is_checked`, and needs far more memory than is free.
