@@ -16,6 +16,7 @@ from measurements import (
     RESULTS,
     benchmarks_page,
     entropy_part,
+    first_hour_part,
     measured_part,
     roofline_part,
     selection_part,
@@ -281,5 +282,6 @@ if __name__ == "__main__":
     (OUT / "questions.md").write_text(questions_table(), encoding="utf-8")
     (OUT / "roofline.md").write_text(roofline_part(), encoding="utf-8")
     (OUT / "voc.md").write_text(voc_part(), encoding="utf-8")
+    (OUT / "first-hour.md").write_text(first_hour_part(), encoding="utf-8")
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title
