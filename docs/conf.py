@@ -24,6 +24,7 @@ exclude_patterns = [  # parts of other pages
     "generated/measured-*.md",
     "generated/printed-block.md",
     "generated/certificate.md",
+    "generated/first-hour.md",
     "generated/preservation.md",
     "generated/entropy-cost.md",
     "generated/block-gain.md",

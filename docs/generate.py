@@ -19,6 +19,7 @@ from measurements import (
     block_part,
     cost_and_knn,
     entropy_part,
+    first_hour_part,
     measured_part,
     photographs_part,
     roofline_part,
@@ -377,6 +378,7 @@ if __name__ == "__main__":
     (OUT / "block-gain.md").write_text(block_part(), encoding="utf-8")
     (OUT / "photographs.md").write_text(photographs_part(), encoding="utf-8")
     (OUT / "voc.md").write_text(voc_part(), encoding="utf-8")
+    (OUT / "first-hour.md").write_text(first_hour_part(), encoding="utf-8")
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title
     (OUT / "install.md").write_text(install_table(), encoding="utf-8")

@@ -126,6 +126,25 @@ def photographs_part() -> str:
     return f"{table(['', *names.values()], rows)}\n\n{made_on(found)}\n"
 
 
+def first_hour_part() -> str:
+    """What became of one command on folders of several kinds, and what it chose."""
+    found = loaded("first_hour")
+    rows = [
+        [
+            row["arm"],
+            "" if row["seconds_to_progress"] is None else f"{row['seconds_to_progress']:.0f} s",
+            f"{row['seconds']:.0f} s",
+            str(row["code"]),
+            row["chosen"] or row["last_line"],
+            row["estimate"],
+        ]
+        for row in found.get("rows", [])
+    ]
+    heads = ["folder", "to the first progress", "total", "exit code", "chosen", "estimate"]
+    words = f"`iecl pretrain --data photos`: {found.get('setting', '')}."
+    return f"{words}\n\n{table(heads, rows)}\n\n{made_on(found)}\n"
+
+
 def voc_part() -> str:
     """What the small trainings on VOC reached, each with its protocol."""
     rows, made = [], ""

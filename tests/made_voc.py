@@ -111,6 +111,6 @@ class Breaking(ProgressLine):
         super().__init__(quiet=True)
         self.at, self.what = at, what
 
-    def show(self, text: str) -> None:
+    def show(self, text: str, share: float | None = None) -> None:
         if self.at in text:
             self.what()

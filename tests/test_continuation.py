@@ -63,7 +63,7 @@ def test_an_extended_run_follows_the_longer_schedule_from_where_it_stood(
 
 
 def test_a_run_cannot_be_extended_to_what_it_has_done(short: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has done 2 epochs already \(--epochs\); give a larger number"):
+    with pytest.raises(UserError, match=r"has done 2 epochs already \(epochs\); give a larger number"):
         iecl.extend(short, 2)
     for file in (short / "checkpoints").iterdir():
         file.unlink()
@@ -118,11 +118,11 @@ def test_speed_and_forecast_of_a_resumed_run_count_its_own_steps(short: Path, ca
 
 
 def test_resuming_and_starting_from_weights_exclude_each_other(short: Path) -> None:
-    with pytest.raises(UserError, match=r"has its weights already \(--init-from\)"):
+    with pytest.raises(UserError, match=r"has its weights already \(init_from\)"):
         iecl.pretrain(out=short, resume=True, init_from=short)
 
 
 def test_weights_of_another_backbone_are_refused(short: Path, image_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"its backbone is resnet10-w16, not resnet10-w32 \(--backbone\)"):
+    with pytest.raises(UserError, match=r"its backbone is resnet10-w16, not resnet10-w32 \(backbone\)"):
         iecl.pretrain(image_folder, tmp_path / "new", **(RUN | {"backbone": "resnet10-w32"}), init_from=short)
     assert not (tmp_path / "new").exists()

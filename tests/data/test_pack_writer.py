@@ -506,7 +506,7 @@ def test_a_source_that_goes_closes_its_file(packed: Path) -> None:
 
 def test_a_file_that_is_there_is_replaced_only_when_told_to(animals: Path, packed: Path) -> None:
     before = packed.read_bytes()
-    with pytest.raises(UserError, match=r"is there already \(--out\); add --overwrite"):
+    with pytest.raises(UserError, match=r"is there already \(out\); add overwrite=True"):
         iecl.pack(animals, packed, sets=SETS)
     assert packed.read_bytes() == before
     assert iecl.pack(animals, packed, side=16, sets=SETS, overwrite=True)["side"] == 16
@@ -528,7 +528,7 @@ def test_too_little_space_is_told_before_the_work(
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 2**20))
-    with pytest.raises(UserError, match=r"would take \d+ MB, 1 MB are free \(--out\); name a place on another disk"):
+    with pytest.raises(UserError, match=r"would take \d+ MB, 1 MB are free \(out\); name a place on another disk"):
         iecl.pack(animals, tmp_path / "file", sets=SETS)
     assert not list(tmp_path.glob(".file*"))
 
@@ -538,7 +538,7 @@ def test_a_disk_that_fills_up_leaves_nothing(animals: Path, tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match=r"cannot write .*file: No space left on device \(--out\)"):
+    with pytest.raises(UserError, match=r"cannot write .*file: No space left on device \(out\)"):
         iecl.pack(animals, tmp_path / "file", sets=SETS)
     assert [path.name for path in tmp_path.iterdir()] == ["animals"]
 
@@ -546,7 +546,7 @@ def test_a_disk_that_fills_up_leaves_nothing(animals: Path, tmp_path: Path, monk
 def test_two_processes_do_not_write_one_file_at_once(animals: Path, tmp_path: Path) -> None:
     with (tmp_path / ".file.1.part").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match=r"another process is writing .*file \(--out\); wait for it"):
+        with pytest.raises(UserError, match=r"another process is writing .*file \(out\); wait for it"):
             iecl.pack(animals, tmp_path / "file", sets=SETS)
         assert [path.name for path in tmp_path.glob(".file*")] == [".file.1.part"]
 
@@ -572,8 +572,8 @@ def test_a_killed_process_leaves_the_old_file_and_the_next_one_cleans_up(tmp_pat
 @pytest.mark.parametrize(
     ("data", "sets", "what"),
     [
-        ("shapes", (), "shapes is decoded already (iecl pack); use it as it is: --data shapes"),
-        ("animals", ("training.epochs=3",), "packing has no setting training (--set); write data.key=value"),
+        ("shapes", (), "shapes is decoded already (iecl pack); use it as it is: data shapes"),
+        ("animals", ("training.epochs=3",), "packing has no setting training (sets); write data.key=value"),
         ("animals", ("data.color=1",), "[data] has no setting 'color'"),
         ("nowhere", (), "there is no folder"),
     ],

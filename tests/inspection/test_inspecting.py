@@ -145,7 +145,7 @@ def test_a_file_of_weights_is_inspected_without_block_and_head(
     found = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert found["block"] is None
     assert (out / "layers.svg").exists()
-    with pytest.raises(UserError, match=r"where is the report .* to go\? \(--out\)"):
+    with pytest.raises(UserError, match=r"where is the report .* to go\? \(out\)"):
         iecl.inspect(file, str(image_folder))
     with pytest.raises(UserError, match="images are too few"):
         iecl.inspect(file, str(image_folder), out=out, images=4)

@@ -35,7 +35,7 @@ def test_the_wait_for_data_is_a_share_of_the_time_of_the_steps(
 
     if slowly:
         monkeypatch.setattr(Loader, "epoch", slow)
-    monkeypatch.setattr(ProgressLine, "show", lambda self, text: shown.append(text))
+    monkeypatch.setattr(ProgressLine, "show", lambda self, text, share=None: shown.append(text))
     run = iecl.pretrain(image_folder, tmp_path / "run", sets=[*tiny, *SETS], **RUN)
     rows = [row for row in run.metrics if "loss" in row]
     assert "data_wait" not in rows[0]  # one step has no time between steps

@@ -104,7 +104,7 @@ def test_a_run_directory_that_is_gone_is_one_line(
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"batch_size": 1000}, "fewer than"),
+        ({"batch_size": 1000}, "do not fill a batch"),
         ({"settings": {"training": {"accelerator": "cuda"}}}, "no cuda device"),
         ({"settings": {"training": {"strategy": "magic"}}}, "training.strategy"),
         ({"settings": {"optimizer": {"lr": 1e30, "name": "sgd"}}}, "became NaN"),

@@ -117,7 +117,7 @@ def test_what_speaks_against_a_plan_is_said(changes: dict[str, Any], config: Run
 def test_a_method_that_knows_of_no_small_batch_is_not_warned_of() -> None:
     assert warnings_for(measured(small_batch=None, images=20_000), planned(64, "moco-v2")) == []
     assert warnings_for(measured(), planned(64, "moco-v2"))
-    assert warnings_for(measured(), planned(256)) == []
+    assert warnings_for(measured(images=20_000), planned(256)) == []
 
 
 def test_real_steps_are_tried_and_the_run_is_held_against_them(

@@ -91,7 +91,7 @@ def test_a_backbone_without_such_weights_is_refused(hub: Path) -> None:
 def planned(images: int) -> list[str]:
     config: RunConfig = make_config(flags=DATA | {"training": {"batch_size": 8}, "data": {"image_size": 8}} | DATA)
     measured = {"images": images, "least_batch": 2, "small_batch": None, "image_side": 500, "free_megabytes": 0}
-    measured |= {"rows": [{"batch": 8, "memory_megabytes": 1}], "base_megabytes": 1, "rest_megabytes": 1}
+    measured |= {"fixed_megabytes": 1, "image_megabytes": 1, "processes": 1}
     return [line for line in warnings_for(measured, config) if "--from" in line]
 
 

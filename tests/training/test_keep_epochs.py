@@ -114,7 +114,13 @@ def test_a_longer_run_takes_them_along(kept: RunDirectory, tmp_path: Path) -> No
 def test_disk_is_asked_for_them() -> None:
     measured = {"rows": [{"batch": 8, "steps": [1.0], "memory_megabytes": 9, "before": 0.0, "first": 1.0}]}
     measured |= {"images": 80, "opened": 80, "decode_seconds": 0.0, "knn_seconds": 0.0, "save_seconds": 0.0}
-    measured |= {"open_seconds": 0.0, "base_megabytes": 1, "rest_megabytes": 0, "checkpoint_megabytes": 10.0}
+    measured |= {
+        "open_seconds": 0.0,
+        "fixed_megabytes": 1,
+        "image_megabytes": 1,
+        "processes": 1,
+        "checkpoint_megabytes": 10.0,
+    }
     measured |= {"weights_megabytes": 1.0, "metrics_megabytes": 0.0}
     flags = {"data": {"name": "shapes"}, "training": {"epochs": 4}}
     disk = [forecast(measured, make_config(flags=flags, sets=sets), 8)["disk_megabytes"] for sets in ([], [KEPT])]

@@ -106,5 +106,5 @@ def test_wrong_data_fail_before_torch_is_imported(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (
         done.stdout
-        == f"there is no folder {tmp_path / 'nowhere'} (--data); give the folder that holds the images False\n"
+        == f"there is no folder {tmp_path / 'nowhere'} (data); give the folder that holds the images False\n"
     )

@@ -222,7 +222,7 @@ def test_a_finished_run_is_not_trained_again(image_folder: Path, tmp_path: Path,
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, **RUN)
-    with pytest.raises(UserError, match=r"already holds a run .*--resume .*--overwrite"):
+    with pytest.raises(UserError, match=r"already holds a run .*resume=True .*overwrite=True"):
         iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, **RUN)
 
 

@@ -53,7 +53,7 @@ def test_a_backbone_that_only_we_have_is_loaded_by_us(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     found: dict[str, nn.Module] = {}
     exec(made["snippet"], found)
-    assert torch.equal(seen(found["model"]), seen(trained))
+    assert torch.equal(seen(found["model"].eval()), seen(trained))
 
 
 def test_the_file_says_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_an_earlier_file_stays_unless_it_may_be_replaced(tmp_path: Path) -> None
     unfinished_run(tmp_path / "run", "resnet10-w16")
     out = tmp_path / "out.safetensors"
     out.write_text("mine")
-    with pytest.raises(UserError, match=r"is there already .*add --overwrite, or name another file"):
+    with pytest.raises(UserError, match=r"is there already .*add overwrite=True, or name another file"):
         export(tmp_path / "run", out)
     assert out.read_text() == "mine"
     export(tmp_path / "run", out, overwrite=True)

@@ -73,7 +73,7 @@ def load_model(
             raise UserError("random of which backbone?", where="--backbone", do="name it, as in --backbone resnet18")
         return random_model(backbone, image_size=image_size)
     if is_ours or not backbone:
-        return load_file(path, may_import=False).refuse_other(target, **said)
+        return load_file(path, trusted=backbone).refuse_other(target, **said)
     return external_model(path, backbone, layout, allow, image_size=image_size, method=method)
 
 

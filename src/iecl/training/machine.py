@@ -21,6 +21,8 @@ from iecl.launch import Launch, usable_cores
 from iecl.training.settings import TrainingSettings
 
 log = logging.getLogger("iecl.training")
+MAPPED = 340
+"""MB of libraries that a training process maps and uses, as measured with torch 2.15 on Linux."""
 PER_CORE = 4
 """Processes for each core above which a number was hardly meant."""
 
@@ -102,8 +104,11 @@ def free_memory(device: torch.device) -> int:
 
 
 def held_memory() -> int:
-    """Memory that this process holds now, in MB; 0: the system does not say."""
-    return _kilobytes(Path("/proc/self/status"), "VmRSS") // 2**10
+    """Memory that this process has now, in MB, its libraries included.
+
+    Of those the system takes back what was not used for a while: how much of them is there now tells nothing.
+    """
+    return _kilobytes(Path("/proc/self/status"), "RssAnon") // 2**10 + MAPPED
 
 
 def _left_to_container(free: int, folder: Path = Path("/sys/fs/cgroup")) -> int:

@@ -69,10 +69,11 @@ def what_came_out(config: RunConfig, run: RunDirectory, sample: FixedSample, tra
 
 
 def _models(config: RunConfig, run: RunDirectory, trained: nn.Module) -> dict[str, nn.Module]:
-    name, seed = config.backbone.name, config.training.seed
-    models = {"trained": trained, "untrained": make_backbone(name, seed), "pixels": RawPixels(config.data.image_size)}
+    name, channels = config.backbone.name, config.data.channels
+    untrained = make_backbone(name, config.training.seed, channels)
+    models = {"trained": trained, "untrained": untrained, "pixels": RawPixels(config.data.image_size)}
     if run.start.exists():
-        models["start"] = make_backbone(name)
+        models["start"] = make_backbone(name, channels=channels)
         load_into(models["start"], load_weights(run.start)[0], str(run.start))
     return models
 

@@ -49,9 +49,10 @@ def external_model(path: Path, backbone: str, layout: str = "", allow: Sequence[
 
 def random_model(backbone: str, seed: int = 0, **known: Any) -> LoadedModel:
     """A freshly initialized backbone, with a line that says so instead of a proof; `known` as for `external_info`."""
-    module = make_backbone(backbone, seed).eval()
+    info = external_info(backbone, method=RANDOM, **known)
+    module = make_backbone(backbone, seed, info.channels).eval()
     line = f"random weights of seed {seed}, nothing was loaded, fingerprint {fingerprint(module.state_dict())}"
-    return LoadedModel(module, external_info(backbone, method=RANDOM, **known), "never trained", line)
+    return LoadedModel(module, info, "never trained", line)
 
 
 def external_info(

@@ -90,10 +90,10 @@ def says_backbone(path: Path) -> bool:
             return False
     try:
         with safe_open(path, framework="pt") as opened:
-            version = (opened.metadata() or {}).get("format", "")
+            said = opened.metadata() or {}
     except (SafetensorError, OSError, ValueError):  # whoever reads all of it says what is wrong
         return False
-    return bool(version.startswith(FORMAT.rstrip("0123456789")))
+    return "backbone" in said and said.get("format", "").startswith(FORMAT.rstrip("0123456789"))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -90,11 +90,11 @@ def save_model(path: Path, model: LoadedModel, name: str = "") -> None:
     save_weights(path, model.backbone.state_dict(), model.described().to_metadata(name or path.name))
 
 
-def load_file(path: Path, *, may_import: bool = True) -> LoadedModel:
+def load_file(path: Path, *, trusted: str | None = None) -> LoadedModel:
     """The backbone in a file that a run or `iecl export` wrote.
 
     A file may say that its backbone is `package.module:factory`. That is code, which a file from elsewhere must not
-    choose: without `may_import` it is refused.
+    choose: unless it is None, `trusted` is the only such name that may be imported.
 
     Raises:
         UserError: the file does not say which backbone it holds, or is not as it was written.
@@ -109,7 +109,7 @@ def load_file(path: Path, *, may_import: bool = True) -> LoadedModel:
             do="name it with --backbone, or give a file that iecl export wrote",
         )
     info = BackboneInfo.from_metadata(metadata, str(path))
-    if is_import(info.backbone) and not may_import:
+    if is_import(info.backbone) and trusted not in (None, info.backbone):
         raise UserError(
             f"{path} holds a {info.backbone}, which is code outside of iecl",
             where=str(path),
