@@ -11,10 +11,10 @@ SIDE = 32
 class RawPixels(nn.Module):
     """Pixels of an image as one row, less the mean of all images that it saw in training mode."""
 
-    def __init__(self, image_size: int) -> None:
+    def __init__(self, image_size: int, channels: int = 3) -> None:
         super().__init__()
         self.side = min(image_size, SIDE)
-        self.num_features = 3 * self.side**2
+        self.num_features = channels * self.side**2
         self.total: Tensor
         self.count: Tensor
         self.register_buffer("total", torch.zeros(self.num_features))

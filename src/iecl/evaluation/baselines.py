@@ -37,7 +37,10 @@ def baseline_model(word: str, model: LoadedModel, target: Path | str, evaluation
             raise UserError(f"pixels have no weights for {evaluation} to train", where="--baseline", do=do)
         info = external_info(PIXELS, method=PIXELS, **look)
         return LoadedModel(
-            RawPixels(model.image_size).eval(), info, "no network", "no weights: the pixels of the images"
+            RawPixels(model.image_size, info.channels).eval(),
+            info,
+            "no network",
+            "no weights: the pixels of the images",
         )
     if not path.exists():
         do = f"give {RANDOM}, {PIXELS}, a run directory or a file of weights"

@@ -71,7 +71,7 @@ def what_came_out(config: RunConfig, run: RunDirectory, sample: FixedSample, tra
 def _models(config: RunConfig, run: RunDirectory, trained: nn.Module) -> dict[str, nn.Module]:
     name, channels = config.backbone.name, config.data.channels
     untrained = make_backbone(name, config.training.seed, channels)
-    models = {"trained": trained, "untrained": untrained, "pixels": RawPixels(config.data.image_size)}
+    models = {"trained": trained, "untrained": untrained, "pixels": RawPixels(config.data.image_size, channels)}
     if run.start.exists():
         models["start"] = make_backbone(name, channels=channels)
         load_into(models["start"], load_weights(run.start)[0], str(run.start))
