@@ -131,9 +131,10 @@ def _scores(parts: Sequence[Tensor], labels: Tensor | None) -> dict[str, float]:
 
 
 def _tiles(plain: Tensor, config: RunConfig) -> Tensor:
-    """Plain views as small pictures."""
+    """Plain views as small images; what is not red, green and blue is shown as the gray of all channels."""
     mean, std = (torch.tensor(part)[:, None, None] for part in (config.data.mean, config.data.std))
     small = interpolate(plain.float().cpu() * std + mean, (TILE, TILE), mode="bilinear", antialias=True)
+    small = small if small.shape[1] == 3 else small.mean(1, keepdim=True).expand(-1, 3, -1, -1)
     return (small.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).contiguous()
 
 
