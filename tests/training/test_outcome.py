@@ -69,7 +69,7 @@ def test_the_untrained_network_is_the_one_that_the_run_began_with(
     monkeypatch.setattr(outcome, "make_backbone", lambda *given: asked.append(given) or make_backbone(*given))
     config = iecl.training.config.read_config(RunDirectory(runs["labeled"]))
     outcome._models(config, RunDirectory(runs["labeled"]), torch.nn.Identity())
-    assert asked == [("resnet10-w16", config.training.seed)]
+    assert asked == [("resnet10-w16", config.training.seed, 3)]
 
 
 def test_neighbors_are_a_picture_with_both_networks(runs: dict[str, Path]) -> None:
