@@ -260,6 +260,7 @@ def both(out: Path, **how: Any) -> iecl.Run:
     return iecl.pretrain(from_dataset.Stripes(64), out, **(made | how))
 
 
+@pytest.mark.slow
 def test_what_a_program_brings_goes_to_other_processes_and_comes_back_after_a_pause(tmp_path: Path) -> None:
     how = {"sets": SHORT, "quiet": True, "devices": 2, "accelerator": "cpu"}
     torch.manual_seed(0)

@@ -163,6 +163,7 @@ def test_cells_of_a_validation_run_are_measured_on_images_it_never_saw(image_fol
     assert on_tenth["protocol_hash"] != on_fifth["protocol_hash"]
 
 
+@pytest.mark.slow
 @on_linux
 def test_a_cell_that_is_killed_again_and_again_gives_the_scores_of_one_left_alone(
     image_folder: Path, tmp_path: Path

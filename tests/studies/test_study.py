@@ -230,6 +230,7 @@ def test_the_bootstrap_is_an_option() -> None:
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "studies.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_study_of_the_guide_runs_as_it_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

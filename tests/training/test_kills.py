@@ -99,6 +99,7 @@ def killed_like_whole(method: str, folder: Path, tmp_path: Path, sets: list[str]
     assert [json.loads(line)["kind"] for line in history].count("resume") >= 1
 
 
+@pytest.mark.slow
 def test_three_kills_leave_no_trace(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     kills = [("in_the_first_step", 1), ("between_two_renames", 2), ("before_the_momentum_update", 2)]
     killed_like_whole("ie-cl", image_folder, tmp_path, tiny, kills)
