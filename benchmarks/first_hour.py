@@ -5,7 +5,8 @@
 Folders of several kinds are made from a folder of photographs, and the command is started on each with nothing but
 `--data`, its output going to a file. A run that lasts longer than `--seconds` after its first line of progress is
 interrupted, as a person would with Ctrl-C: it saves itself and ends with code 130. With `--rival`, a Python that has
-lightly-train installed, its first run on the same 200 photographs is put beside it.
+lightly-train installed, its first run on the same 200 photographs is put beside it. Rows that were measured before and
+are not asked for (`--only`) stay.
 """
 
 import argparse
@@ -20,9 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
-from benchmarks.result import write
+from benchmarks.bench.report import machine_name
+from benchmarks.result import RESULTS, write
+from iecl.files import read_json
 
 CHOSEN = ("image size", "backbone", "batch size", "epochs")
 PROGRESS = "epoch 1/"
@@ -67,6 +71,14 @@ def _broken(photos: list[Path], folder: Path) -> None:
         (folder / f"broken-{number}.jpg").write_bytes(b"no image")
 
 
+def _four_channels(photos: list[Path], folder: Path) -> None:
+    for number, path in enumerate(photos[:40]):
+        image = np.asarray(Image.open(path).convert("RGB").resize((96, 96)))
+        np.save(folder / f"{number}.npy", np.concatenate([image, image[..., :1]], 2))
+
+
+MORE = {"40 arrays of four channels": ["--set", "data.channels=4"]}
+"""What the command needs besides the folder."""
 FOLDERS: dict[str, Callable[[list[Path], Path], None]] = {
     "1 photograph": _copies(1),
     "3 photographs": _copies(3),
@@ -78,6 +90,7 @@ FOLDERS: dict[str, Callable[[list[Path], Path], None]] = {
     "20 photographs and one of 10,000×8,000": _huge,
     "the same photograph 40 times": _same,
     "24 photographs and 10 broken files": _broken,
+    "40 arrays of four channels": _four_channels,
 }
 
 
@@ -109,17 +122,19 @@ def row_of(name: str, photos: list[Path], scratch: Path, seconds: float) -> dict
     folder = scratch / name.replace(" ", "-").replace(",", "")
     (folder / "photos").mkdir(parents=True)
     FOLDERS[name](photos, folder / "photos")
-    made = started([sys.executable, "-m", "iecl", "pretrain", "--data", "photos"], folder, seconds, PROGRESS)
+    words, load = ["pretrain", "--data", "photos", *MORE.get(name, ())], os.getloadavg()[0]
+    made = started([sys.executable, "-m", "iecl", *words], folder, seconds, PROGRESS)
     lines = made.pop("lines")
-    words = {line.strip()[:14].strip(): line.strip()[16:].split("  ")[0] for line in lines if line.startswith("  ")}
+    said = {line.strip()[:14].strip(): line.strip()[16:].split("  ")[0] for line in lines if line.startswith("  ")}
     estimate = next((line for line in lines if line.startswith("estimate:")), "")
     last = lines[-1] if made["code"] else next((line for line in lines if line.startswith("verdict:")), "")
     shutil.rmtree(folder)
     return {
         "arm": name,
-        "command": "iecl pretrain --data photos",
+        "command": " ".join(["iecl", *words]),
+        "load": round(load, 1),
         **made,
-        "chosen": ", ".join(f"{what} {words[what]}" for what in CHOSEN if what in words),
+        "chosen": ", ".join(f"{what} {said[what]}" for what in CHOSEN if what in said),
         "estimate": estimate.removeprefix("estimate: ").partition(";")[0],
         "last_line": last.replace(str(scratch), ""),
     }
@@ -150,18 +165,21 @@ def main() -> None:
     parser.add_argument("--rival", default="", help="a Python that has lightly-train")
     args = parser.parse_args()
     photos = sorted(path for path in args.data.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+    before = read_json(RESULTS / "first_hour" / f"{machine_name()}.json")
+    rows = {row["arm"]: row for row in before.get("rows", [])}
     content: dict[str, Any] = {
-        "setting": f"interrupted {args.seconds:g} s after the first line of progress, a machine with other work",
+        "setting": f"interrupted {args.seconds:g} s after the first line of progress unless it had ended",
         "threads": int(os.environ.get("OMP_NUM_THREADS", 0)) or os.cpu_count(),
-        "rows": [],
+        "beside": before.get("beside", []),
     }
     with tempfile.TemporaryDirectory() as scratch:
         for name in args.only:
-            content["rows"].append(row_of(name, photos, Path(scratch), args.seconds))
-            print(content["rows"][-1], flush=True)
+            rows[name] = row_of(name, photos, Path(scratch), args.seconds)
+            print(rows[name], flush=True)
         if args.rival:
             content["beside"] = beside(args.rival, photos, Path(scratch), args.seconds)
             print(content["beside"], flush=True)
+    content["rows"] = [rows[name] for name in FOLDERS if name in rows]
     write("first_hour", "does one command on a folder run, whatever the folder?", content)
 
 

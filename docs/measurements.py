@@ -131,18 +131,38 @@ def first_hour_part() -> str:
     found = loaded("first_hour")
     rows = [
         [
-            row["arm"],
+            row["arm"] + ("" if row["command"].endswith(" photos") else f" (`{row['command'].split('photos ')[1]}`)"),
             "" if row["seconds_to_progress"] is None else f"{row['seconds_to_progress']:.0f} s",
             f"{row['seconds']:.0f} s",
+            str(row["load"]),
             str(row["code"]),
             row["chosen"] or row["last_line"],
             row["estimate"],
         ]
         for row in found.get("rows", [])
     ]
-    heads = ["folder", "to the first progress", "total", "exit code", "chosen", "estimate"]
-    words = f"`iecl pretrain --data photos`: {found.get('setting', '')}."
-    return f"{words}\n\n{table(heads, rows)}\n\n{made_on(found)}\n"
+    heads = ["folder", "to the first progress", "total", "load", "exit code", "chosen", "estimate"]
+    words = f"`iecl pretrain --data photos`: {found.get('setting', '')}. Load: others' work on these cores as it began."
+    return f"{words}\n\n{table(heads, rows)}\n\n{beside_part(found)}{made_on(found)}\n"
+
+
+def beside_part(found: Mapping[str, Any]) -> str:
+    """The first run of iecl and of lightly-train, side by side."""
+    rows = [
+        [
+            row["arm"],
+            "never" if row["seconds_to_progress"] is None else f"{row['seconds_to_progress']:.0f} s",
+            f"{row['seconds']:.0f} s",
+            str(row["code"]),
+            str(row["lines"]),
+            ", ".join(row["files"]),
+        ]
+        for row in found.get("beside", [])
+    ]
+    if not rows:
+        return ""
+    heads = ["200 photographs", "to the first progress", "total", "exit code", "lines", "files at the end"]
+    return f"{table(heads, rows)}\n\n"
 
 
 def voc_part() -> str:
