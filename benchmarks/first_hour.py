@@ -98,7 +98,13 @@ def started(command: list[str], folder: Path, seconds: float, progress: str) -> 
     """Run a command until it ends, or so long after its first line of progress; what it said and how long it took."""
     began, first, log = time.monotonic(), None, folder / "output.txt"
     with log.open("w") as file:
-        child = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT)
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's job may ignore it
+        )
     while child.poll() is None:
         time.sleep(0.1)
         if first is None and progress in log.read_text(errors="replace"):

@@ -21,16 +21,17 @@ from iecl.training.factory import batch_per_process
 from iecl.training.machine import _left_to_container, on_this_machine
 from iecl.training.resume import settings_to_resume
 from iecl.training.settings import TrainingSettings
-from iecl.training.trial import LiveBytes, try_steps
+from iecl.training.trial import LiveBytes, kept_megabytes, try_steps
 
 Usage = namedtuple("Usage", "total used free")
 
 
-def resolved(*sets: str) -> RunConfig:
-    flags = {"data": {"name": "shapes", "image_size": 16, "decode_size": 16}, "backbone": {"name": "resnet10-w16"}}
+def resolved(*sets: str, channels: int = 3) -> RunConfig:
+    data = {"name": "shapes", "image_size": 16, "decode_size": 16, "channels": channels}
+    flags = {"data": data, "backbone": {"name": "resnet10-w16"}}
     small = ["method.hidden_dim=16", "method.out_dim=8", "training.precision=32-true", *sets]
     config = make_config(method="simclr", flags=flags, sets=small)
-    return with_data(config, replace(config.data, mean=(0.5,) * 3, std=(0.25,) * 3, num_workers=0))
+    return with_data(config, replace(config.data, mean=(0.5,) * channels, std=(0.25,) * channels, num_workers=0))
 
 
 def test_bytes_count_while_a_tensor_lives_and_views_count_once() -> None:
@@ -49,6 +50,12 @@ def test_bytes_count_while_a_tensor_lives_and_views_count_once() -> None:
         assert counted.now == 2000
         del second
     assert (counted.now, counted.most) == (0, 3000)
+
+
+def test_images_of_other_channels_are_tried_too() -> None:
+    usual, more = (resolved("augmentation.policy=crop", channels=channels) for channels in (3, 4))
+    assert try_steps(more).backbone - try_steps(usual).backbone == 4 * 16 * 9  # of the first convolution, in bytes
+    assert kept_megabytes(more, 1000) == pytest.approx(kept_megabytes(usual, 1000) * 4 / 3)
 
 
 def test_a_trial_counts_the_same_each_time_and_memory_grows_with_batch_and_images() -> None:

@@ -122,7 +122,7 @@ class Trial:
 
 def kept_megabytes(config: RunConfig, images: int) -> float:
     """MB of decoded images in memory; 0: they are decoded in each epoch."""
-    size = 3 * config.data.decode_size**2 * images / 2**20
+    size = config.data.channels * config.data.decode_size**2 * images / 2**20
     return size if size <= config.data.cache_megabytes or config.data.name in DATASETS else 0.0
 
 
@@ -160,9 +160,9 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
 class _RandomImages(ArraySource):
     """A few random images that stand for many."""
 
-    def __init__(self, side: int, count: int) -> None:
-        drawn = torch.Generator().manual_seed(0)
-        super().__init__("trial", torch.randint(256, (DISTINCT, 3, side, side), generator=drawn, dtype=torch.uint8))
+    def __init__(self, channels: int, side: int, count: int) -> None:
+        drawn, shape = torch.Generator().manual_seed(0), (DISTINCT, channels, side, side)
+        super().__init__("trial", torch.randint(256, shape, generator=drawn, dtype=torch.uint8))
         self.labels = np.arange(count) % 2
         self.classes = ("a", "b")
 
@@ -247,7 +247,7 @@ class _Steps:
             own,
             run,
             ProgressLine(quiet=True),
-            _RandomImages(data.decode_size, max(SAMPLES, 2 * batch)),
+            _RandomImages(data.channels, data.decode_size, max(SAMPLES, 2 * batch)),
         )
         self.batches = self.loop.begin_epoch()
 
