@@ -150,7 +150,7 @@ def beside(python: str, photos: list[Path], scratch: Path, seconds: float) -> li
     """The first run of iecl and of lightly-train on the same 200 photographs."""
     commands = {
         "iecl": ([sys.executable, "-m", "iecl", "pretrain", "--data", "photos", "--out", "out"], PROGRESS),
-        "lightly-train": ([python, "-c", RIVAL, "photos", "out"], "train_loss"),
+        "lightly-train": ([python, "-c", RIVAL, "photos", "out"], "train_loss="),
     }
     rows = []
     for name, (command, progress) in commands.items():
