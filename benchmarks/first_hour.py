@@ -46,7 +46,7 @@ def _copies(count: int) -> Callable[[list[Path], Path], None]:
     return make
 
 
-def _grey(photos: list[Path], folder: Path) -> None:
+def _gray(photos: list[Path], folder: Path) -> None:
     for number, path in enumerate(photos[:40]):
         Image.open(path).convert("L").save(folder / f"{number}.png")
 
@@ -85,7 +85,7 @@ FOLDERS: dict[str, Callable[[list[Path], Path], None]] = {
     "40 photographs": _copies(40),
     "200 photographs": _copies(200),
     "2,000 photographs": _copies(2000),
-    "40 grey images": _grey,
+    "40 gray images": _gray,
     "40 images of 40 sizes": _mixed,
     "20 photographs and one of 10,000×8,000": _huge,
     "the same photograph 40 times": _same,

@@ -136,8 +136,8 @@ def first_hour_part() -> str:
             f"{row['seconds']:.0f} s",
             str(row["load"]),
             str(row["code"]),
-            row["chosen"] or row["last_line"],
-            row["estimate"],
+            row["chosen"] or f"`{row['last_line']}`",
+            row["estimate"].partition(" of memory")[0],
         ]
         for row in found.get("rows", [])
     ]
