@@ -97,7 +97,7 @@ class IECL(Method):
             losses["iecl/expansion"] = -self.settings.expansion_weight * part
         if self.strength is not None:
             found["strength"] = self.strength.share.clone()
-            found["confusion"] = self.strength.see(made.projections)
+            found["confusion"] = self.strength.see(projections)
         readings = made.readings | {f"iecl/{name}": value.detach() for name, value in found.items()}
         return replace(made, losses=made.losses | losses, readings=readings, projections=projections)
 
