@@ -21,7 +21,7 @@ ENOUGH = 20
 """Epochs that a network should get within the limit; with fewer a smaller one is taken."""
 EPOCHS = (400, 200, 100, 50, 30, 20, 10, 5, 3, 2, 1)
 STEPS = 1000
-"""Steps that a run without a GPU should have: a batch is halved and epochs are added until it has, as far as both go."""
+"""Steps that a run without a GPU should have: batches are halved and epochs added until it has, as far as both go."""
 LEAST_BATCH = 64
 """Where that ends: fewer negatives teach less."""
 CPU_SIDE = 64
