@@ -35,8 +35,8 @@ class Line:
 
     def settings(self, scale: str) -> dict[str, Any]:
         """Settings of a run as `section.key`, and `recipe`."""
-        own: dict[str, Any] = {key: value for key, value in self.table.items() if key not in OWN}
-        return own | self.table.get(scale, {})
+        own = {key: value for key, value in self.table.items() if key not in OWN}
+        return {**own, **self.table.get(scale, {})}
 
     @property
     def paper(self) -> float | Mapping[str, float] | None:

@@ -28,7 +28,7 @@ def draw(made: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
     panels = [panel for panel in made["panels"] if panel["is_claimed"] and any(row["n"] for row in panel["rows"])]
     if made["kind"] == "gallery":
-        return {"png": made["gallery"]["path"]} if "gallery" in made else {}
+        return {"png": str(folder / made["gallery"]["file"])} if "gallery" in made else {}
     if not panels:
         return {}
     with rc_context(TEXT):
@@ -37,7 +37,7 @@ def draw(made: Mapping[str, Any], folder: Path) -> dict[str, str]:
         high = -(-count // wide)
         rows = max(len(panel["rows"]) for panel in panels)
         height = 2.6 if made["curves"] else 0.75 + 0.26 * rows
-        figure = Figure(figsize=(1.2 + 3.1 * wide, 0.35 + height * high), layout="constrained")
+        figure = Figure(figsize=(1.8 + 3.1 * wide, 0.5 + height * high), layout="constrained")
         axes = figure.subplots(high, wide, squeeze=False, sharey=not made["curves"])
         flat = list(axes.flat)
         if made["curves"]:
@@ -56,18 +56,23 @@ def draw(made: Mapping[str, Any], folder: Path) -> dict[str, str]:
 def _axis(made: Mapping[str, Any], panel: Mapping[str, Any]) -> str:
     printed = any(row["paper"] is not None for row in panel["rows"])
     if made["kind"] == "added time":
-        return "added to a step, %: mean and 95 % interval" + ("; diamond: the paper's" if printed else "")
+        return "added to a step, %: mean and 95 % interval" + ("\ndiamond: the paper's" if printed else "")
+    if made["kind"] == "cost":
+        return f"times {made['reference']}"
     unit = "points" if panel["unit"] == " %" else panel["unit"].strip()
     words = f"against {made['reference']}" + (f", {unit}" if unit else "")
-    return f"{words}: mean and 95 % interval" + ("; diamond: the paper's" if printed else "")
+    return f"{words}: mean and 95 % interval" + ("\ndiamond: the paper's" if printed else "")
 
 
 def _differences(axis: Any, panel: Mapping[str, Any], reference: str) -> None:
     """A dot with its interval for each row; hollow where the interval holds 0 or there is none."""
     rows, factor = panel["rows"], panel["factor"]
     base = next((row["paper"] for row in rows if row["row"] == reference), None)
-    axis.axvline(0, color=MUTED, linewidth=0.8)
+    axis.axvline(1 if "ratio" in rows[0] else 0, color=MUTED, linewidth=0.8)
     for place, row in enumerate(rows):
+        if "ratio" in row:
+            axis.plot(row["ratio"], place, "o", color=OURS, markersize=5)
+            continue
         if row["row"] == reference:
             axis.plot(0, place, "|", color=OURS, markersize=9, markeredgewidth=1.5)
         if "difference" in row:

@@ -16,30 +16,37 @@ from iecl.training.view_sheet import Line, draw_sheet, save_sheet, some_images
 from iecl.views.pipeline import make_views
 
 IMAGES = 6
-STRONGER = 4.0
-"""How much a difference is enlarged, so that it can be seen."""
+MOST = 0.99
+"""Share of the differences that are shown unclipped."""
 
 
 def draw_gallery(run: Path, out: Path) -> dict[str, Any]:
-    """Write the sheet of a run with `training.keep_epochs`; returns its path and the words of each row."""
+    """Write the sheet of a run with `training.keep_epochs`; returns its name and the words of each row."""
     config = read_config(RunDirectory(run))
     lines = [line for line in draw_sheet(config, IMAGES) if not line.name.startswith("view ")]
-    epochs = RunDirectory(run).kept_epochs()
     batch = some_images(config, IMAGES, config.training.batch_size)
     views, plain = _query(config, batch)
     lines.append(Line("query view", "all of them together", _seen(plain[:IMAGES], config)))
-    for epoch in epochs:
-        block = load_block(run, epoch)
-        key = counter.key(config.training.seed, "saib/noise", 0, 1)
+    std = torch.tensor(config.data.std)[:, None, None]
+    key = counter.key(config.training.seed, "saib/noise", 0, 1)
+    shaped = {}
+    for epoch in RunDirectory(run).kept_epochs():
         with torch.no_grad():
-            made = block(plain, counter.Stream(key, views.positions))[:IMAGES]
+            shaped[epoch] = load_block(run, epoch)(plain, counter.Stream(key, views.positions))[:IMAGES]
+    changes = {epoch: (made - plain[:IMAGES]) * std for epoch, made in shaped.items()}
+    times = _factor(torch.cat(list(changes.values())))
+    for epoch, made in shaped.items():
         share = f"{100 * epoch / config.training.epochs:.0f} % of training, {counted(epoch, 'epoch')}"
         lines.append(Line("behind the block", share, _seen(made, config)))
-        std = torch.tensor(config.data.std)[:, None, None]
-        change = ((made - plain[:IMAGES]) * std * STRONGER / 2 + 0.5).clamp(0, 1)
-        lines.append(Line("difference", f"{STRONGER:g} times, gray: none", change))
+        lines.append(Line("difference", f"{times:g} times, gray: none", (changes[epoch] * times / 2 + 0.5).clamp(0, 1)))
     save_sheet(lines, out)
-    return {"path": str(out), "rows": [{"name": line.name, "note": line.note} for line in lines]}
+    return {"file": out.name, "rows": [{"name": line.name, "note": line.note} for line in lines]}
+
+
+def _factor(changes: torch.Tensor) -> float:
+    """By how much all differences are enlarged, so that most of them use the whole range and none is lost."""
+    most = float(changes.abs().flatten().double().quantile(MOST))
+    return float(f"{1 / most:.1g}") if most > 0 else 1.0
 
 
 def _query(config: RunConfig, batch: Batch) -> Any:

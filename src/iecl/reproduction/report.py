@@ -136,6 +136,7 @@ def markdown(made: Mapping[str, Any]) -> str:
     ]
     for panel in made["panels"]:
         lines += [f"## {panel['title']}", "", *_table(panel, made["reference"]).split("\n"), ""]
+        lines += [panel["note"], ""] if "note" in panel else []
     for one in made["claims"]:
         lines.append(f"- {one['verdict']}: {one['claim']} ({one['panel']}): {one['evidence']}")
     for cell in made["cells"]:
@@ -148,27 +149,21 @@ def markdown(made: Mapping[str, Any]) -> str:
 
 def _table(panel: Mapping[str, Any], reference: str) -> str:
     """Columns that are empty throughout are left out."""
-    rows, factor = panel["rows"], panel["factor"]
+    rows, unit = panel["rows"], panel["unit"].strip()
     base = next((row["paper"] for row in rows if row["row"] == reference), None)
-    sign = "points" if panel["unit"] == " %" else panel["unit"].strip()
-    head = [
-        "row",
-        "paper",
-        f"here,{panel['unit']}",
-        "seeds",
-        f"paper: against {reference}",
-        f"here: against {reference}, {sign}",
-        "training",
-    ]
-    head[3] = panel.get("count", "seeds")
+    against = f"here: against {reference}" + (f", {'points' if unit == '%' else unit}" if unit else "")
+    head = ["row", "paper", f"here, {unit}".rstrip(", "), panel.get("count", "seeds"), f"paper: against {reference}"]
+    head += [panel.get("against", against), "training"]
     body = []
     for row in rows:
-        seeds, value, apart = shown(row, row["row"] == reference, factor)
+        is_reference = row["row"] == reference
+        seeds, value, apart = shown(row, is_reference, panel["factor"])
+        if "ratio" in row:  # counted, not measured: there is no interval
+            value, apart = f"{row['mean']:.3g}", f"{row['ratio']:.2f}"
         paper = "" if row["paper"] is None else f"{row['paper']:g}"
-        gain = "" if None in (row["paper"], base) or row["row"] == reference else f"{row['paper'] - base:+.2f}"
-        body.append(
-            [row["row"], paper, value, seeds, gain, apart, duration(row["seconds"]) if "seconds" in row else ""]
-        )
+        gain = "" if None in (row["paper"], base) or is_reference else f"{row['paper'] - base:+.2f}"
+        time = duration(row["seconds"]) if "seconds" in row else ""
+        body.append([row["row"], paper, value, seeds, gain, apart, time])
     kept = [number for number in range(len(head)) if any(line[number] for line in body)]
     return plain_table([head[n] for n in kept], [[line[n] for n in kept] for line in body])
 

@@ -142,15 +142,16 @@ def markdown(made: Mapping[str, Any]) -> str:
 
 def shown(row: Row, is_reference: bool, factor: float = 100) -> list[str]:
     """Seeds, value and difference of an arm; `factor` makes percent of shares."""
+    form = ".2f" if factor == 100 else ".3g"
     seeds = ", ".join([str(row["n"]), *(f"{row[key]} {key}" for key in ("failed", "missing") if row[key])])
-    spread = f" ± {factor * row['deviation']:.2f}" if "deviation" in row else ""
-    value = f"{factor * row['mean']:.2f}{spread}" if "mean" in row else ""
+    spread = f" ± {factor * row['deviation']:{form}}" if "deviation" in row else ""
+    value = f"{factor * row['mean']:{form}}{spread}" if "mean" in row else ""
     if is_reference or "difference" not in row:
         return [seeds, value, "reference" if is_reference else "another protocol" if len(row["protocols"]) > 1 else ""]
-    apart = f"{factor * row['difference']:+.2f}"
+    apart, low, high = (f"{factor * row[key]:+{form}}" if key in row else "" for key in ("difference", "low", "high"))
     if "low" not in row:
         return [seeds, value, f"{apart} (one pair: no interval)"]
-    apart += f" ({factor * row['low']:+.2f} to {factor * row['high']:+.2f}, {counted(row['pairs'], 'pair')})"
+    apart += f" ({low} to {high}, {counted(row['pairs'], 'pair')})"
     return [seeds, value, f"**{apart}**" if row["is_significant"] else apart]
 
 
