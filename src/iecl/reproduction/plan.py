@@ -1,5 +1,6 @@
 """From an exhibit and a scale to the cells that answer it: one study for each column. Free of torch."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ class Wish:
             made["training.epochs"] = self.epochs
         if row.table.get("equal_time"):
             factor = column.table.get("added_time", exhibit.added_time)
-            made["training.epochs"] = round(factor * made["training.epochs"])
+            made["training.epochs"] = math.ceil(round(factor * made["training.epochs"], 6))
         if exhibit.kind == "gallery":
             made["training.keep_epochs"] = [0, 0.25, 0.5, made["training.epochs"]]
         if isinstance(made.get("recipe"), list):
