@@ -1,6 +1,7 @@
 """An exhibit from Python and from the command."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from iecl.arguments import speaks_python
 from iecl.errors import Interrupted, UserError
 from iecl.reproduction.exhibit import ORDER, STEPS, find_exhibit
 from iecl.reproduction.plan import Wish, cells_of, read_wish
+from iecl.settings import merge
 
 FOLDER = "reproductions"
 
@@ -64,7 +66,10 @@ def _every(out: Path, asked: Any, *, dry: bool, look: bool, how: dict[str, Any])
     scale, words, seeds, epochs = asked
     for name in ORDER:
         exhibit = find_exhibit(name)
-        roles = {role for other in ORDER for role in find_exhibit(other).needs} - set(exhibit.needs)
+        roles = {role for other in ORDER for role in (*find_exhibit(other).needs, *find_exhibit(other).may)} - {
+            *exhibit.needs,
+            *exhibit.may,
+        }
         own = [word for word in words if word.partition("=")[0] not in roles]
         try:
             wish = read_wish(exhibit, scale, own, seeds, epochs)
@@ -99,6 +104,20 @@ def _one(wish: Wish, out: Path, *, dry: bool, look: bool, how: dict[str, Any]) -
     return whole | {"files": files | draw(whole, folder), "folder": str(folder)}
 
 
+def _with_blocks(cells: Any, sources: Any, place: Path, how: dict[str, Any]) -> dict[Any, Any]:
+    """Cells whose block is that of other runs, which are made first."""
+    from iecl.studies.engine import run_cells
+
+    learned = run_cells(list(sources.values()), place, **how | {"keep": "weights"}) if sources else []
+    made = {}
+    for (key, source), one in zip(sources.items(), learned, strict=True):
+        if one.state != "done" or one.names is None:
+            raise UserError(f"the block of {key[1].arm} was not learned: {one.record.get('error')}", where=source.data)
+        block = {"saib": {"init_from": str((place / "runs" / one.names.training).absolute())}}
+        made[key] = replace(cells[key], settings=merge(cells[key].settings, block))
+    return made
+
+
 def _cells(wish: Wish, out: Path, folder: Path, *, look: bool, how: dict[str, Any]) -> dict[str, Any]:
     """Train and measure what is missing, and read what there is."""
     from iecl.reproduction.checks import check_images, check_room
@@ -111,11 +130,14 @@ def _cells(wish: Wish, out: Path, folder: Path, *, look: bool, how: dict[str, An
     if kind != "accuracy" and how["keep"] == "none":
         do = "keep weights"
         raise UserError(f"{wish.exhibit.name} is drawn from its runs", where="--keep none", do=do)
+    sources = wish.sources(cells)
     if look:
         found = look_at_cells(list(cells.values()), place)
     else:
         configs = check_images(cells.values())
+        configs += check_images(sources.values())
         check_room(configs, place, workers=how["workers"], keep=how["keep"])
+        cells |= _with_blocks(cells, sources, place, how)
         found = run_cells(list(cells.values()), place, **how)
     status = dict(zip(cells, found, strict=True))
     made = accuracy_panels(wish, panels, status)

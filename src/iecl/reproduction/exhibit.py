@@ -13,12 +13,12 @@ from iecl.settings import merge, read_toml
 SCALES = ("smoke", "mini", "full")
 ORDER = (
     *("T1", "T2a", "T2b", "T3", "T4", "T5", "F5", "F6", "F7", "F8", "F9", "F10"),
-    *("terms", "hosts", "sensitivity", "batch", "vit", "cost"),
+    *("terms", "hosts", "sensitivity", "batch", "vit", "transfer", "cost"),
 )
 """Those of the paper, then what a reviewer would ask for."""
 STEPS = ("time", "added time", "cost")
 """Kinds for which nothing is trained: steps are timed or counted."""
-OWN = ("paper", "printed", "equal_time", "added_time", "scales", "columns", "data", *SCALES)
+OWN = ("paper", "printed", "equal_time", "added_time", "scales", "columns", "data", "block_from", *SCALES)
 """Keys of a row or a column that are no settings of a run."""
 
 
@@ -76,6 +76,8 @@ class Exhibit:
     """Of curves: which column of the metrics, what it is called, and whether its end or its change counts."""
     needs: tuple[str, ...] = ()
     """Images besides those that are trained on, given as --data NAME=PLACE."""
+    may: tuple[str, ...] = ()
+    """The same, where the scale has some of its own."""
     shown: str = ""
     """Which of several printed numbers stands beside ours where neither data nor column decide."""
     printed: bool = False
@@ -119,5 +121,5 @@ def find_exhibit(name: str) -> Exhibit:
     }
     made["scales"] = merge(shared, table.pop("scales", {}))
     made["claims"] = tuple(Claim(**one) for one in table.pop("claims", ()))
-    made |= {key: tuple(table.pop(key, ())) for key in ("readings", "needs")}
+    made |= {key: tuple(table.pop(key, ())) for key in ("readings", "needs", "may")}
     return Exhibit(name=name, **made, **table)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from iecl.data.datasets import DATASETS
 from iecl.errors import UserError, did_you_mean
 from iecl.recipes import list_recipes
 from iecl.reproduction.exhibit import SCALES, Exhibit, Line
-from iecl.studies.cell import Cell
+from iecl.settings import merge
+from iecl.studies.cell import Cell, Datasets
 from iecl.studies.study import Place, Study, read_study
 
 
@@ -67,6 +68,19 @@ class Wish:
         arms = {row.name: self._settings(column, row) | where for row in rows}
         return Panel(column.name, read_study({"study": head, "arms": arms}))
 
+    def sources(self, cells: Mapping[tuple[str, Place], Cell]) -> dict[tuple[str, Place], Cell]:
+        """For cells whose block comes from elsewhere: the run that learns it, on images of that name."""
+        rows = {row.name: row.table["block_from"] for row in self.exhibit.rows if "block_from" in row.table}
+        found = {}
+        for key, cell in cells.items():
+            if name := rows.get(key[1].arm):
+                data = self.place.get(name, self.exhibit.scales[self.scale][name])
+                config = cell.config(Datasets())
+                learned = {"saib": {"weights": "learned"}, "data": {"image_size": config.data.image_size}}
+                learned["training"] = {"keep_epochs": [config.training.epochs]}
+                found[key] = replace(cell, data=data, settings=merge(cell.settings, learned), evaluations=())
+        return found
+
     def _settings(self, column: Line, row: Line) -> dict[str, Any]:
         """The settings of a run, from what all share to what the row has at this scale."""
         exhibit, scale = self.exhibit, self.exhibit.scales[self.scale]
@@ -111,10 +125,10 @@ def read_wish(exhibit: Exhibit, scale: str, data: Iterable[str] = (), seeds: int
         name, mark, place = word.partition("=")
         if not mark or Path(word).exists():
             bare.append(word)
-        elif name in DATASETS or name in exhibit.needs:
+        elif name in (*DATASETS, *exhibit.needs, *exhibit.may):
             places.append((name, place))
         else:
-            do = did_you_mean(name, [*DATASETS, *exhibit.needs])
+            do = did_you_mean(name, [*DATASETS, *exhibit.needs, *exhibit.may])
             raise UserError(f"{exhibit.name} uses no images called {name!r}", where="--data", do=do)
     named = {*exhibit.scales[scale].get("data", ()), *(one.table.get("data", "") for one in exhibit.columns_at(scale))}
     if scale == "full" and bare:  # the paper's datasets stay what they are: a folder is where one of them is
