@@ -91,7 +91,7 @@ def test_a_dry_run_takes_steps_and_then_the_list_knows_time_and_memory(
     from iecl.reproduction.forecast import expect
     from iecl.reproduction.plan import read_wish
 
-    monkeypatch.setenv("IECL_CACHE", str(tmp_path))
+    monkeypatch.setenv("IECL_CACHE", str(tmp_path / "not there yet"))
     wish = read_wish(find_exhibit("F7"), "smoke", [str(place / "images")])
     assert expect(wish) == {"cells": 2, "hours": None, "gigabytes": None}
     made = smoke("F7", place, out="dry", dry=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from iecl.reproduction.exhibit import Claim, Exhibit, Line, find_exhibit
+from iecl.reproduction.exhibit import Comparison, Exhibit, Variant, find_exhibit
 from iecl.reproduction.plan import read_wish
 from iecl.reproduction.report import finished
 from iecl.reproduction.verdict import FAILS, HOLDS, OPEN, judge
@@ -22,13 +22,19 @@ def panel(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
     return head | {"rows": list(rows)} | more
 
 
-def exhibit(*claims: Claim) -> Exhibit:
+def exhibit(*claims: Comparison) -> Exhibit:
     return Exhibit(
-        name="X", title="x", claim="x", reference="a", rows=(Line("a", {}), Line("b", {})), claims=claims, scales={}
+        name="X",
+        title="x",
+        claim="x",
+        reference="a",
+        rows=(Variant("a", {}), Variant("b", {})),
+        claims=claims,
+        scales={},
     )
 
 
-ABOVE = Claim(better="b", than="a")
+ABOVE = Comparison(better="b", than="a")
 
 
 @pytest.mark.parametrize(
@@ -68,10 +74,10 @@ def test_numbers_of_two_protocols_are_not_compared() -> None:
 )
 def test_a_limit_is_kept_if_the_whole_interval_keeps_it(values: list[float], verdict: str) -> None:
     rows = row("a", None), row("b", None, *values)
-    limit = Claim(row="b", at_most=0.1)
+    limit = Comparison(row="b", at_most=0.1)
     assert judge(exhibit(limit), "mini", [panel(*rows)])["verdict"] == verdict
     other = {HOLDS: FAILS, FAILS: HOLDS, OPEN: OPEN}[verdict]
-    assert judge(exhibit(Claim(row="b", above=0.1)), "mini", [panel(*rows)])["verdict"] == other
+    assert judge(exhibit(Comparison(row="b", above=0.1)), "mini", [panel(*rows)])["verdict"] == other
 
 
 def test_one_claim_that_fails_decides_and_smoke_decides_nothing() -> None:
@@ -79,7 +85,7 @@ def test_one_claim_that_fails_decides_and_smoke_decides_nothing() -> None:
     bad = panel(row("a", 1.0, 0.6, 0.6, 0.61), row("b", 2.0, 0.5, 0.5, 0.51), title="second", column="second")
     assert judge(exhibit(ABOVE), "mini", [good])["verdict"] == HOLDS
     assert judge(exhibit(ABOVE), "mini", [good, bad])["verdict"] == FAILS
-    assert judge(exhibit(Claim(better="b", than="a", panel="first")), "mini", [good, bad])["verdict"] == HOLDS
+    assert judge(exhibit(Comparison(better="b", than="a", panel="first")), "mini", [good, bad])["verdict"] == HOLDS
     assert judge(exhibit(ABOVE), "smoke", [good])["verdict"] == OPEN
     assert judge(exhibit(ABOVE), "mini", [good | {"is_claimed": False}])["verdict"] == OPEN
 

@@ -23,7 +23,7 @@ OWN = ("paper", "printed", "equal_time", "added_time", "scales", "columns", "dat
 
 
 @dataclass(frozen=True)
-class Line:
+class Variant:
     """A row or a column: what it is called, and how its runs differ."""
 
     name: str
@@ -45,7 +45,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Comparison:
     """What must be true of two rows, or of one, for the paper's sentence to hold."""
 
     better: str = ""
@@ -67,9 +67,9 @@ class Exhibit:
     kind: str = "accuracy"
     """accuracy, curves, gallery, time, added time or cost."""
     reference: str
-    rows: tuple[Line, ...]
-    columns: tuple[Line, ...] = ()
-    claims: tuple[Claim, ...] = ()
+    rows: tuple[Variant, ...]
+    columns: tuple[Variant, ...] = ()
+    claims: tuple[Comparison, ...] = ()
     scales: Mapping[str, Mapping[str, Any]]
     """By scale: data, seeds, evaluations, and the settings that all rows share."""
     readings: tuple[Mapping[str, str], ...] = ()
@@ -89,11 +89,11 @@ class Exhibit:
     rounds: Mapping[str, int] = field(default_factory=dict)
     """Of timed steps, by scale."""
 
-    def columns_at(self, scale: str) -> tuple[Line, ...]:
+    def columns_at(self, scale: str) -> tuple[Variant, ...]:
         """The columns at a scale; one without a name where there are none."""
-        return tuple(one for one in self.columns if one.is_at(scale)) or (Line("", {}),)
+        return tuple(one for one in self.columns if one.is_at(scale)) or (Variant("", {}),)
 
-    def rows_at(self, scale: str, column: str) -> tuple[Line, ...]:
+    def rows_at(self, scale: str, column: str) -> tuple[Variant, ...]:
         """The rows of a column at a scale."""
         own = (one for one in self.rows if not column or column in one.table.get("columns", [column]))
         return tuple(one for one in own if one.is_at(scale))
@@ -117,9 +117,9 @@ def find_exhibit(name: str) -> Exhibit:
     name = known[name.lower()]
     table, shared = (read_toml(_folder() / f"{file}.toml") for file in (name, "scales"))
     made: dict[str, Any] = {
-        key: tuple(Line(*item) for item in table.pop(key, {}).items()) for key in ("rows", "columns")
+        key: tuple(Variant(*item) for item in table.pop(key, {}).items()) for key in ("rows", "columns")
     }
     made["scales"] = merge(shared, table.pop("scales", {}))
-    made["claims"] = tuple(Claim(**one) for one in table.pop("claims", ()))
+    made["claims"] = tuple(Comparison(**one) for one in table.pop("claims", ()))
     made |= {key: tuple(table.pop(key, ())) for key in ("readings", "needs", "may")}
     return Exhibit(name=name, **made, **table)

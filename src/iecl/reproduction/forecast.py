@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from iecl.console import ProgressLine, duration, log_to_terminal, plain_table
@@ -21,7 +22,7 @@ from iecl.training.config import RunConfig
 log = logging.getLogger("iecl.reproduction")
 
 
-def _file() -> Any:
+def _file() -> Path:
     return cache_folder() / f"reproduce-{usable_cores()}-cores.json"
 
 
@@ -74,6 +75,7 @@ def try_out(wish: Wish, quiet: bool = True) -> dict[str, Any]:
                 "look": trial.look_seconds,
             }
             rows.append(row | known[key] | {"epoch": trial.epoch_seconds(ready, images), "weights": trial.weights})
+            _file().parent.mkdir(parents=True, exist_ok=True)
             write_json(_file(), known)
     return {"exhibit": wish.exhibit.name, "scale": wish.scale, "rows": rows, "text": _table(rows)} | expect(wish)
 

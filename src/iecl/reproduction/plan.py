@@ -9,7 +9,7 @@ from typing import Any
 from iecl.data.datasets import DATASETS
 from iecl.errors import UserError, did_you_mean
 from iecl.recipes import list_recipes
-from iecl.reproduction.exhibit import SCALES, Exhibit, Line
+from iecl.reproduction.exhibit import SCALES, Exhibit, Variant
 from iecl.settings import merge
 from iecl.studies.cell import Cell, Datasets
 from iecl.studies.study import Place, Study, read_study
@@ -55,7 +55,7 @@ class Wish:
                 raise UserError(f"{self.exhibit.name} measures on {name.upper()} images", where="--data", do=do)
         return [self._panel(column) for column in self.exhibit.columns_at(self.scale)]
 
-    def _panel(self, column: Line) -> Panel:
+    def _panel(self, column: Variant) -> Panel:
         exhibit, scale = self.exhibit, self.exhibit.scales[self.scale]
         data = self.data or ((column.table["data"],) if "data" in column.table else tuple(scale.get("data", ())))
         roots = [self.place[name] for name in data if name in self.place and name in DATASETS]
@@ -81,7 +81,7 @@ class Wish:
                 found[key] = replace(cell, data=data, settings=merge(cell.settings, learned), evaluations=())
         return found
 
-    def _settings(self, column: Line, row: Line) -> dict[str, Any]:
+    def _settings(self, column: Variant, row: Variant) -> dict[str, Any]:
         """The settings of a run, from what all share to what the row has at this scale."""
         exhibit, scale = self.exhibit, self.exhibit.scales[self.scale]
         made = dict(scale.get("base", {}))

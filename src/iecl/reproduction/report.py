@@ -10,7 +10,7 @@ from typing import Any
 
 from iecl.console import duration, one_line, plain_table
 from iecl.files import write_atomically
-from iecl.reproduction.exhibit import Line
+from iecl.reproduction.exhibit import Variant
 from iecl.reproduction.plan import Panel, Wish
 from iecl.reproduction.verdict import judge
 from iecl.runs.directory import write_json
@@ -71,7 +71,7 @@ def _row(wish: Wish, row: Mapping[str, Any], names: Sequence[str]) -> dict[str, 
     return {"row": row["arm"], "paper": printed(line, names)} | own
 
 
-def printed(line: Line, names: Sequence[str]) -> float | None:
+def printed(line: Variant, names: Sequence[str]) -> float | None:
     """The paper's number for a row: its only one, or that of the first of these names."""
     paper = line.paper
     return next((paper[name] for name in names if name in paper), None) if isinstance(paper, Mapping) else paper

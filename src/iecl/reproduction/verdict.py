@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iecl.comparison.differences import over_seeds
-from iecl.reproduction.exhibit import Claim, Exhibit
+from iecl.reproduction.exhibit import Comparison, Exhibit
 from iecl.studies.report import paired
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not testable here"
@@ -42,7 +42,7 @@ def _is_in(name: str, panel: Table) -> bool:
     return not name or name == panel["column"] or (not panel["column"] and panel["title"].startswith(name))
 
 
-def _judge(claim: Claim, panel: Table) -> dict[str, Any] | None:
+def _judge(claim: Comparison, panel: Table) -> dict[str, Any] | None:
     """One claim in one panel; None: the paper does not claim it there, or the panel has no such row."""
     rows = {row["row"]: row for row in panel["rows"]}
     if not {claim.better, claim.than, claim.row} - {""} <= set(rows):
@@ -75,7 +75,7 @@ def _difference(better: Table, than: Table, printed: float | None, panel: Table)
     return OPEN, f"{words}{paper}: too wide to tell"
 
 
-def _limit(claim: Claim, row: Table, panel: Table) -> tuple[str, str, str]:
+def _limit(claim: Comparison, row: Table, panel: Table) -> tuple[str, str, str]:
     factor, unit, values = panel["factor"], panel["unit"], list(row["values"].values())
     limit = claim.at_most if claim.above is None else claim.above
     assert limit is not None
