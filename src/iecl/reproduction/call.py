@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from iecl.arguments import speaks_python
+from iecl.console import log_to_terminal
 from iecl.errors import Interrupted, UserError
 from iecl.reproduction.exhibit import ORDER, STEPS, find_exhibit
 from iecl.reproduction.plan import Wish, cells_of, read_wish
@@ -54,10 +55,11 @@ def reproduce(
     """
     words = [data] if isinstance(data, str | Path) else list(data)
     how = {"workers": workers, "threads": threads, "retry": retry, "keep": keep, "quiet": quiet}
-    if exhibit == "all":
-        return _every(Path(out), (scale, [str(word) for word in words], seeds, epochs), dry=dry, look=look, how=how)
-    wish = read_wish(find_exhibit(exhibit), scale, map(str, words), seeds, epochs)
-    return _one(wish, Path(out), dry=dry, look=look, how=how)
+    with log_to_terminal(quiet):
+        if exhibit == "all":
+            return _every(Path(out), (scale, [str(word) for word in words], seeds, epochs), dry=dry, look=look, how=how)
+        wish = read_wish(find_exhibit(exhibit), scale, map(str, words), seeds, epochs)
+        return _one(wish, Path(out), dry=dry, look=look, how=how)
 
 
 def _every(out: Path, asked: Any, *, dry: bool, look: bool, how: dict[str, Any]) -> dict[str, Any]:

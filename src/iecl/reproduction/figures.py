@@ -1,11 +1,16 @@
 """Figures of exhibits: differences with their intervals beside the paper's, and curves over training."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
+from textwrap import fill
 from typing import Any
 
+from iecl.errors import lacking
+
+log = logging.getLogger("iecl.reproduction")
 OURS, PAPER, MUTED = "#0b5394", "#b45f06", "#8a8a8a"
 COLORS = ("#0b5394", "#b45f06", "#38761d", "#741b47")
 TEXT: dict[Any, Any] = {
@@ -15,13 +20,14 @@ TEXT: dict[Any, Any] = {
     "svg.hashsalt": "iecl",
     "svg.fonttype": "none",
 }
-WIDE = 3
-"""Panels side by side."""
+WIDE, LETTERS = 3, 40
+"""Panels side by side, and letters in a line of their titles."""
 
 
 def draw(made: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Write the figure as SVG and PNG; returns the paths, none where matplotlib is missing or nothing is to be seen."""
     if find_spec("matplotlib") is None:
+        log.warning("%s", lacking("a figure", "matplotlib", extra="plots", where="iecl reproduce"))
         return {}
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # not pyplot: its windows and their backend belong to whoever calls us
@@ -85,7 +91,7 @@ def _differences(axis: Any, panel: Mapping[str, Any], reference: str) -> None:
             axis.plot(printed, place, "D", color=PAPER, markerfacecolor="none", markersize=5)
     axis.set_yticks(range(len(rows)), [row["row"] for row in rows])
     axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.set_title(panel["title"].partition(" (")[0], fontsize=9, loc="left")
+    axis.set_title(fill(panel["title"].partition(" (")[0], LETTERS), fontsize=9, loc="left")
     axis.tick_params(axis="y", length=0)
 
 
@@ -97,7 +103,8 @@ def _curves(axes: Sequence[Any], curves: Mapping[str, Any]) -> None:
             if not lines:
                 continue
             for points in lines:
-                axis.plot(*zip(*points, strict=True), color=color, linewidth=0.6, alpha=0.4)
+                marker = "." if len(points) == 1 else ""
+                axis.plot(*zip(*points, strict=True), color=color, linewidth=0.6, alpha=0.4, marker=marker)
             if len({len(points) for points in lines}) == 1:
                 middle = [(pair[0][0], mean(y for _, y in pair)) for pair in zip(*lines, strict=True)]
                 axis.plot(*zip(*middle, strict=True), color=color, linewidth=1.6, label=row)

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import flop_registry
 
 import iecl
 from iecl.console import ProgressLine
+from iecl.reproduction.forecast import weight_bytes
 from iecl.reproduction.plan import Panel, Wish
 from iecl.reproduction.report import printed
 from iecl.runs.environment import describe_environment
@@ -103,9 +104,9 @@ def _costs(wish: Wish, panel: Panel, configs: Mapping[str, RunConfig]) -> list[d
     for arm, config in configs.items():
         trial = try_steps(config)
         numbers = {
-            "arithmetic of an image in a step, forward and backward, GFLOP": _flops(config) / 1e9,
+            "GFLOP of an image, forward and backward": _flops(config) / 1e9,
             "memory of an image in a step, MB": trial.image / 2**20,
-            "weights, buffers, gradients and moments, MB": (trial.weights + trial.step) / 2**20,
+            "weights and buffers, MB": weight_bytes(config) / 2**20,
         }
         for title, value in numbers.items():
             found.setdefault(title, {})[arm] = {0: value}
