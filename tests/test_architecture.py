@@ -109,6 +109,8 @@ def test_no_file_has_a_name_that_says_nothing(word: str) -> None:
         "import iecl.cli.command as c; c.main(['list'])",
         "import iecl.cli.command as c; c.main(['bench', '--list'])",
         "import iecl.cli.command as c, contextlib\nwith contextlib.suppress(SystemExit): c.main(['bench', '--help'])",
+        "import iecl.cli.command as c; c.main(['reproduce', '--list', '--scale', 'smoke'])",
+        "import iecl.cli.command as c; c.main(['reproduce', 'T33'])",
         "import iecl.api",
         "import iecl.studies.engine as e, iecl.studies.cell as c; e.look_at_cells([c.Cell(data='digits')], 'nowhere')",
         "import iecl.training.config as p; p.make_config(flags={'data': {'name': 'shapes'}})",

@@ -178,7 +178,7 @@ class _Runner:
         self.estimate = Estimate(records.values())
         todo = [job for job in self.waiting if self._is_open(job, records[job.name])]
         self.estimate.probe(((job.kind, job.config) for job in todo), self.threads)
-        time_left = self._time(todo, f" with {counted(self.workers, 'worker')}")
+        time_left = self._time(todo, f" with {counted(max(1, self.workers), 'worker')}")
         log.info("%s, %d to do%s", counted(len(records), "cell"), len(todo), time_left)
 
     def _time(self, todo: Sequence[_Job], what: str) -> str:
