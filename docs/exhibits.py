@@ -31,9 +31,8 @@ def reproduction_part(out: Path, folder: Path = FOLDER) -> str:
             rows.append([name, exhibit.claim, NOT_RUN, "", f"`iecl reproduce {name}`"])
         for file, made in found:
             where = f"{made['scale']}, {', '.join(made['data'])}"
-            link = f"[{name}](#{file.stem.lower()})" if len(found) > 1 else name
             verdict = f"**{made['verdict']}**"
-            rows.append([link, exhibit.claim, verdict, f"{made['why']} ({where})", f"`{made['command']}`"])
+            rows.append([name, exhibit.claim, verdict, f"{made['why']} ({where})", f"`{made['command']}`"])
             parts.append(_section(file, made, out))
     verdicts = table(["", "claim", "at this scale", "evidence", "command"], rows)
     return "\n\n".join([verdicts, *parts]) + "\n"
