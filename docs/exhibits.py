@@ -44,8 +44,9 @@ def _section(file: Path, made: dict[str, Any], out: Path) -> str:
     body = rest.strip().replace("\n## ", "\n#### ")
     figure = file.with_suffix(".svg")
     if figure.exists():
-        shutil.copy(figure, out / figure.name)
-        body = f"![{made['title']}](generated/{figure.name})\n\n{body}"
+        copy = f"{made['exhibit']}-{figure.name}"
+        shutil.copy(figure, out / copy)
+        body = f"![{made['title']}](generated/{copy})\n\n{body}"
     where = made["environment"]
     on = ", ".join(str(where[key]) for key in ("processor", "device", "torch", "precision") if where.get(key))
     return f"### {title.lstrip('# ')} ({made['scale']}, {', '.join(made['data'])})\n\n{body}\n\n{made['date']}; {on}."

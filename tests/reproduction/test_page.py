@@ -48,8 +48,8 @@ def test_a_result_has_a_verdict_its_evidence_and_its_command_and_others_were_not
     assert "| **not testable here** | of 2 comparisons 1 hold, 1 cannot be told (mini, digits) |" in row
     assert "`iecl reproduce T4 --scale mini`" in row
     assert "### T4: One block, or several in a row (mini, digits)" in page
-    assert "![One block, or several in a row](generated/mini-digits.svg)" in page
-    assert (tmp_path / "mini-digits.svg").read_text().startswith("<?xml")
+    assert "![One block, or several in a row](generated/T4-mini-digits.svg)" in page
+    assert (tmp_path / "T4-mini-digits.svg").read_text().startswith("<?xml")
     for module in ("exhibits", "measurements"):
         sys.modules.pop(module, None)
 
