@@ -29,6 +29,7 @@ exclude_patterns = [  # parts of other pages
     "generated/entropy-cost.md",
     "generated/block-gain.md",
     "generated/photographs.md",
+    "generated/reproduction.md",
 ]
 source_suffix = {".md": "markdown"}
 root_doc = "index"

@@ -13,6 +13,7 @@ from typing import Any
 from advice import ADVICE
 from benchmarks.bench import QUESTIONS
 from benchmarks.bench.report import made_on
+from exhibits import reproduction_part
 from measurements import (
     RESULTS,
     benchmarks_page,
@@ -382,3 +383,4 @@ if __name__ == "__main__":
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title
     (OUT / "install.md").write_text(install_table(), encoding="utf-8")
+    (OUT / "reproduction.md").write_text(reproduction_part(OUT), encoding="utf-8")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from iecl.methods.ie_cl import IECL
     from iecl.objective.attached_block import attach_block
     from iecl.repository import bench
+    from iecl.reproduction.call import reproduce
     from iecl.saib.certified import CertifiedSAIB
     from iecl.saib.printed import SAIB
     from iecl.studies.call import study
@@ -53,6 +54,7 @@ _HOMES = {
     "pack": "iecl.api",
     "plan": "iecl.api",
     "preview": "iecl.api",
+    "reproduce": "iecl.reproduction.call",
     "study": "iecl.studies.call",
     "verify": "iecl.api",
     "bench": "iecl.repository",
@@ -94,6 +96,7 @@ __all__ = [
     "pretrain",
     "preview",
     "replay",
+    "reproduce",
     "study",
     "verify",
 ]

@@ -84,6 +84,21 @@ def test_a_block_on_the_target_side_changes_the_loss_and_nothing_that_has_gradie
     assert not torch.allclose(sum(first.losses.values()), sum(second.losses.values()))
 
 
+@pytest.mark.parametrize("name", sorted(HAVE_TARGETS))
+def test_a_block_on_the_target_side_learns_from_the_entropy_and_from_nothing_else(name: str) -> None:
+    torch.manual_seed(0)
+    block = CertifiedSAIB(image_size=16, patch_size=4, hidden_dim=4)
+    objective = ObjectiveSettings(entropy="coding-rate")
+    method = IECL(ready(name), block, objective, SAIBSettings(side="target", host_gradient="none"))
+    losses = method.step(noisy_views(method.views), CLOCK).losses
+    weights = list(block.parameters())
+    term = losses.pop("iecl/entropy")
+    slopes = torch.autograd.grad(term, weights, retain_graph=True)
+    assert all(slope.abs().sum() > 0 for slope in slopes)
+    others = torch.autograd.grad(sum(losses.values()), weights, allow_unused=True)
+    assert all(slope is None or slope.abs().sum() == 0 for slope in others)
+
+
 @pytest.mark.parametrize(
     ("name", "sets", "is_known"),
     [

@@ -175,6 +175,20 @@ def test_a_setting_that_came_later_leaves_the_names_of_earlier_cells() -> None:
             assert training_name(other, "digits") != training_name(before, "digits")
 
 
+def test_a_block_from_elsewhere_is_known_by_what_it_is_and_a_record_does_not_say_where_it_lies(tmp_path: Path) -> None:
+    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        (tmp_path / name).write_bytes(content)
+    plain, a, b, c = (
+        named(settings={"saib": {"form": "certified", "init_from": str(tmp_path / name) if name else ""}}).training
+        for name in ("", *"abc")
+    )
+    assert a == b
+    assert len({plain, a, c}) == 3
+    config = make_config(flags={"data": {"name": "digits"}})
+    cell = Cell(data="digits", settings={"saib": {"form": "certified", "init_from": "/a"}, "data": {"root": "/b"}})
+    assert cell.differences(config) == {"saib.form": "certified"}
+
+
 def test_weights_to_start_from_are_known_by_what_they_are(tmp_path: Path) -> None:
     for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
         (tmp_path / name).write_bytes(content)

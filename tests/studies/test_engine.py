@@ -130,6 +130,29 @@ def test_a_finished_run_keeps_what_was_asked_for(tmp_path: Path, keep: str, left
     assert sorted(file.stem for file in run.path.rglob("*.*")) == left if run.path.exists() else not left
 
 
+def test_moments_that_were_asked_for_stay_with_the_weights(tmp_path: Path) -> None:
+    place, run = StudyFolder(tmp_path), RunDirectory.fresh(tmp_path / "runs" / "one")
+    for file in (run.weights, run.checkpoints / "last.ckpt", run.kept_checkpoint(0), run.kept_checkpoint(5)):
+        file.write_bytes(b"")
+    place.tidy("one", "weights")
+    assert sorted(file.name for file in run.path.rglob("*.*")) == [
+        "epoch-0.ckpt",
+        "epoch-5.ckpt",
+        "weights.safetensors",
+    ]
+
+
+def test_cells_in_this_process_give_the_same_scores_and_fail_alone(finished: Path, tmp_path: Path) -> None:
+    images = finished / "images"
+    broken = Cell(data=str(images), settings=SETTINGS | {"optimizer": {"name": "sgd", "lr": 1e30}})
+    threads = torch.get_num_threads()
+    bad, good = run_cells([broken, cell(images)], tmp_path / "study", workers=0)
+    assert (bad.state, bad.record["error"]) == ("failed", "loss/contrast became NaN or infinite at step 2")
+    (alone,) = look_at_cells([cell(images)], finished / "study")
+    assert scores(good) == scores(alone)
+    assert torch.get_num_threads() == threads
+
+
 def test_one_failing_cell_leaves_the_others_and_is_run_again_on_request(
     image_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,19 @@ def test_every_recipe_builds_a_plan(name: str) -> None:
     assert config.method_settings()
 
 
+def test_a_recipe_may_start_from_one_that_starts_from_another_and_not_from_itself(tmp_path: Path) -> None:
+    values = read_recipe("ie-cl/host")  # from ie-cl/imagenet, from ie-cl/paper
+    assert (values["saib"]["form"], values["optimizer"]["lr"], values["method"]["hidden_dim"]) == ("none", 1e-3, 4096)
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first.write_text(f'base = "{second}"\n')
+    second.write_text(f'base = "{first}"\n')
+    with pytest.raises(UserError, match=r"first.toml starts from itself"):
+        read_recipe(str(first))
+    second.write_text("base = 3\n")
+    with pytest.raises(UserError, match=r"second.toml starts from no recipe"):
+        read_recipe(str(first))
+
+
 def test_a_bare_recipe_name_is_the_methods_own() -> None:
     assert read_recipe("paper", "ie-cl") == read_recipe("ie-cl/paper")
 

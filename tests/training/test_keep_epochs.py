@@ -1,6 +1,7 @@
 """Moments of a run that stay: which, for how long, and the block that each of them holds."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,8 @@ from iecl.errors import UserError
 from iecl.runs.checkpoint import load_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.training.advice import forecast
-from iecl.training.config import make_config
+from iecl.training.config import make_config, read_config
+from iecl.training.factory import assemble_method
 from iecl.training.loop import Loop
 from iecl.training.settings import TrainingSettings
 from made_images import TINY, make_images
@@ -159,3 +161,14 @@ def test_a_moment_that_was_not_kept_and_a_run_without_a_block_are_named(kept: Ru
         iecl.load_block(other.path, 0)
     with pytest.raises(UserError, match="has no checkpoint"):
         iecl.load_block(other.path)
+
+
+def test_a_run_may_begin_with_the_block_of_another_and_keep_it(kept: RunDirectory) -> None:
+    config = read_config(kept)
+    fixed = replace(config, saib=replace(config.saib, weights="frozen", init_from=str(kept.path)))
+    made = {name: value for name, value in assemble_method(fixed).state_dict().items() if name.startswith("saib.")}
+    saved = {key: value for key, value in states(kept, ("last",))["last"].items() if key.startswith("saib.")}
+    assert same(made, saved)
+    nowhere = replace(config, saib=replace(config.saib, init_from="nowhere"))
+    with pytest.raises(UserError, match=r"there is no run in nowhere \(saib.init_from\)"):
+        assemble_method(nowhere)

@@ -23,6 +23,7 @@ VERBS = {
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
     "compare": "compare results: protocols, confidence intervals, noise",
     "study": "run arms and seeds in resumable cells, and compare them with intervals",
+    "reproduce": "make a table or figure of the paper, and set it beside what is printed",
     "embed": "write one feature vector per image",
     "export": "write a backbone for other programs",
     "inspect": "follow entropy through block and encoder: where it is added and where it is lost",

@@ -12,7 +12,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which study, how many cells at a time, or only a look."""
     parser.add_argument("file", metavar="FILE.toml", help="the study: [study], and [arms.NAME] for each arm")
     parser.add_argument("--out", default="", help="folder for records and runs; default: studies/NAME")
-    parser.add_argument("--workers", type=int, default=1, help="cells at a time, each in a process of its own")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="cells at a time, each in a process of its own; 0: in this one"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads of each cell")
     parser.add_argument("--retry", action="store_true", help="run cells again that failed")
     parser.add_argument("--keep", default="weights", help="what stays of a finished run: none, weights or all")

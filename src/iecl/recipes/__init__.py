@@ -22,20 +22,21 @@ def list_recipes() -> dict[str, str]:
 def read_recipe(name: str, method: str = "") -> dict[str, Any]:
     """The values of a recipe: `method/name`, a bare name of the given method, a TOML file, or a run directory.
 
-    A recipe may start from another one with `base = "method/name"`, once.
+    A recipe may start from another one with `base = "method/name"`, and that one from a third.
     """
-    values = _read(name, method)
-    base = values.pop("base", None)
-    if base is None:
-        return values
-    if not isinstance(base, str):
-        raise UserError(f"recipe {name} starts from no recipe", where="base", do="name one, as in method/name")
-    under = _read(base, method)
-    if "base" in under:
-        raise UserError(
-            f"recipe {name} starts from {base}, which starts from another one", do="recipes chain only once"
-        )
-    return merge(under, values)
+    values: dict[str, Any] = {}
+    seen: list[str] = []
+    base: Any = name
+    while base is not None:
+        if not isinstance(base, str):
+            raise UserError(f"recipe {seen[-1]} starts from no recipe", where="base", do="name one, as in method/name")
+        if base in seen:
+            raise UserError(f"recipe {base} starts from itself", where="base", do="let one of them stand alone")
+        seen.append(base)
+        under = _read(base, method)
+        base = under.pop("base", None)
+        values = merge(under, values)
+    return values
 
 
 def _read(name: str, method: str) -> dict[str, Any]:

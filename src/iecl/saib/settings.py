@@ -45,6 +45,9 @@ class SAIBSettings:
         choices=("learned", "frozen", "redrawn"),
         needs="saib.form",
     )
+    init_from: str = setting(
+        "", "a run whose trained block this one begins with; empty: it is drawn", needs="saib.form"
+    )
     host_gradient: str = setting(
         "auto",
         "what the host's loss does to a learned block: reversed (it climbs the loss), cooperative (descends it), none; "

@@ -24,7 +24,7 @@ def study(
     Args:
         source: a TOML file with `[study]` and `[arms.NAME]`, or the same as tables.
         out: folder for records, runs and results; by default studies/<name>.
-        workers: cells at a time, each in a process of its own.
+        workers: cells at a time, each in a process of its own; 0: in this process.
         threads: of each cell.
         retry: run cells again that failed.
         keep: what stays of a finished run: `none`, `weights` or `all`.

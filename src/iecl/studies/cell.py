@@ -21,13 +21,15 @@ from iecl.settings import as_values, build, merge
 from iecl.training.config import NAMES, RunConfig, make_config, with_data
 
 FREE = {
+    "saib": ("init_from",),
     "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
     "training": (
         *("accelerator", "strategy", "gradient_checkpointing", "loggers"),
         *("log_steps", "meter_steps", "online_eval_epochs", "outcome", "checkpoint_steps", "keep_epochs"),
     ),
 }
-"""Settings without a part in the final weights: where images lie, how fast they come, what is written meanwhile.
+"""Settings without a part in the final weights, or known by what they name: where images and weights lie, how fast
+they come, what is written meanwhile.
 
 Precision is no such setting: it changes numbers. Nor is the number of processes: each has batch norms of its own.
 Another accelerator rounds differently, as another processor does, which no setting tells: a record says both.
@@ -47,6 +49,8 @@ NEUTRAL: dict[str, dict[str, Any]] = {
 }
 """Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""
 PARTS = ("test", "validation")
+PLACES = ("data.root", "saib.init_from")
+"""Settings that say where something lies, which a record does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +160,9 @@ class Cell:
 
     def content(self, datasets: Datasets) -> str:
         """What decides the run besides its settings: the images, and the weights that it starts from."""
-        images = datasets.content(self.data)
-        return f"{images} from {datasets.weights(self.init_from)}" if self.init_from else images
+        found, block = datasets.content(self.data), self.settings.get("saib", {}).get("init_from", "")
+        found += f" from {datasets.weights(self.init_from)}" if self.init_from else ""
+        return found + (f" behind {datasets.weights(block)}" if block else "")
 
     def request(self, config: RunConfig, datasets: Datasets) -> str:
         """A name for what was asked for, by which results are found again without torch."""
@@ -170,7 +175,8 @@ class Cell:
         flags = {"data": {"name": self.data}, "method": method}
         base = make_config(method=method.get("name", ""), recipe=self.recipe, flags=flags)
         plain, given = base.plain_values(), self.settings.items()
-        return {f"{s}.{k}": v for s, table in given for k, v in table.items() if plain[s].get(k) != v}
+        other = {f"{s}.{k}": v for s, table in given for k, v in table.items() if plain[s].get(k) != v}
+        return {name: value for name, value in other.items() if name not in PLACES}
 
 
 def short_hash(content: Any) -> str:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iecl.console import ProgressLine, counted, duration, log_to_terminal
+from iecl.console import ProgressLine, TerminalHandler, counted, duration, log_to_terminal
 from iecl.errors import Interrupted, UserError
 from iecl.studies.cell import Cell, Datasets, Names, full_config, names_of
 from iecl.studies.estimate import Estimate, Kind, kind_of
@@ -23,6 +23,8 @@ from iecl.training.signals import StopFlag
 log = logging.getLogger("iecl.studies")
 PAUSE = 0.2
 """Seconds between two looks at processes, and at cells that others work on."""
+MOST_LETTERS = 500
+"""Of an error in a record."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def seconds_left(found: Sequence[CellStatus], workers: int) -> float | None:
     """What cells that are not done will take, as far as finished ones tell; None: they do not."""
     estimate = Estimate(one.record for one in found)
     times = [estimate.seconds(one.kind, one.config) for one in found if one.state != "done"]
-    return None if None in times else sum(filter(None, times)) / workers
+    return None if None in times else sum(filter(None, times)) / max(1, workers)
 
 
 def run_cells(
@@ -86,7 +88,8 @@ def run_cells(
     Args:
         cells: what to run, in this order.
         folder: where records and runs are kept.
-        workers: cells at a time.
+        workers: cells at a time, each in a process of its own; 0: one after the other in this process, which saves
+            seconds for each, and loses all if one of them crashes.
         threads: of each cell; on few cores several cells with one thread each are faster than one with several.
         retry: run cells again that failed before; they go on where they stopped.
         keep: what stays of a finished run: `none` (another evaluation then trains again), `weights` or `all`.
@@ -96,8 +99,8 @@ def run_cells(
         UserError: a cell's settings are wrong; nothing was run.
         Interrupted: Ctrl-C or SIGTERM; running cells have saved themselves.
     """
-    if keep not in KEEP or min(workers, threads) < 1:
-        do = f"keep is one of: {', '.join(KEEP)}; workers and threads are at least 1"
+    if keep not in KEEP or workers < 0 or threads < 1:
+        do = f"keep is one of: {', '.join(KEEP)}; workers are at least 0, threads at least 1"
         raise UserError(f"keep={keep}, workers={workers}, threads={threads}", where="iecl study", do=do)
     place, datasets, jobs = StudyFolder(folder), Datasets(), dict[str, _Job]()
     with StopFlag() as stop, log_to_terminal(quiet), ProgressLine(quiet) as line:
@@ -117,8 +120,11 @@ def run_cells(
         runner = _Runner(place, list(jobs.values()), workers, threads, retry, line)
         if not quiet:
             runner.announce()
-        stop.is_polled = True
-        runner.run(stop)
+        if not workers:
+            runner.run_here()
+        else:
+            stop.is_polled = True
+            runner.run(stop)
     return [_found(place, jobs[one.training].kind, jobs[one.training].config, one) for one in names]
 
 
@@ -172,7 +178,7 @@ class _Runner:
         self.estimate = Estimate(records.values())
         todo = [job for job in self.waiting if self._is_open(job, records[job.name])]
         self.estimate.probe(((job.kind, job.config) for job in todo), self.threads)
-        time_left = self._time(todo, f" with {counted(self.workers, 'worker')}")
+        time_left = self._time(todo, f" with {counted(max(1, self.workers), 'worker')}")
         log.info("%s, %d to do%s", counted(len(records), "cell"), len(todo), time_left)
 
     def _time(self, todo: Sequence[_Job], what: str) -> str:
@@ -180,7 +186,7 @@ class _Runner:
         now = time.monotonic()
         whole = [(job, self.estimate.seconds(job.kind, job.config)) for job in (*todo, *self.running.values())]
         left = [max(0.0, one - (now - job.began if job.began else 0.0)) for job, one in whole if one is not None]
-        return f", about {duration(sum(left) / self.workers)}{what}" if left else ""
+        return f", about {duration(sum(left) / max(1, self.workers))}{what}" if left else ""
 
     def _is_open(self, job: _Job, record: dict[str, Any]) -> bool:
         """Whether this call is to run a cell: a failure is tried again once, by one of several calls."""
@@ -211,6 +217,43 @@ class _Runner:
         if stop.signal:
             done = f"stopped with {self.ended} of {counted(total, 'cell')} ended, the others saved"
             raise Interrupted(done, do="go on with the same words", signal=stop.signal)
+
+    def run_here(self) -> None:
+        """Every cell that nobody else works on, in this process."""
+        import torch
+
+        from iecl.studies.worker import work
+
+        before, spoken = torch.get_num_threads(), logging.getLogger("iecl").handlers
+        levels = [(handler, handler.level) for handler in spoken if isinstance(handler, TerminalHandler)]
+        for handler, _ in levels:
+            handler.setLevel(logging.WARNING)  # what a run says is in its log
+        torch.set_num_threads(self.threads)
+        try:
+            for number, job in enumerate(self.waiting):
+                handle = self.place.lock(job.name)
+                self.line.show(f"cells {number}/{len(self.waiting)}", number / len(self.waiting))
+                if handle is None:
+                    continue
+                try:
+                    if self._is_open(job, self.place.record(job.name)):
+                        work(job.request)
+                except Interrupted:
+                    raise
+                except UserError as problem:
+                    self._fail(job, problem.what)
+                except (RuntimeError, ValueError) as problem:  # what torch raises
+                    self._fail(job, f"{type(problem).__name__}: {problem}"[:MOST_LETTERS])
+                finally:
+                    os.close(handle)
+        finally:
+            torch.set_num_threads(before)
+            for handler, level in levels:
+                handler.setLevel(level)
+
+    def _fail(self, job: _Job, error: str) -> None:
+        record = self.place.record(job.name)
+        self.place.write(job.name, job.request["record"] | record | {"error": error, "time": time.time()})
 
     def _begin(self, job: _Job) -> None:
         handle = self.place.lock(job.name)
@@ -248,7 +291,7 @@ class _Runner:
         self.ended += 1
         if code:
             error = self._reason(job, code)
-            self.place.write(job.name, job.request["record"] | record | {"error": error, "time": time.time()})
+            self._fail(job, error)
             log.warning("%s failed after %s: %s", what, taken, error)
         else:
             self.estimate.learn(record)
@@ -259,4 +302,4 @@ class _Runner:
         if code < 0:
             return f"ended by signal {-code}" + (": most often the memory ran out" if code == -9 else "")
         lines = (self.place.runs / f"{job.name}.log").read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), f"code {code}")[:500]
+        return next((line for line in reversed(lines) if line.strip()), f"code {code}")[:MOST_LETTERS]

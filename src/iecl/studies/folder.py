@@ -69,10 +69,19 @@ class StudyFolder:
         write_json(self.names, {request: [one.training, *one.evaluations] for request, one in every.items()})
 
     def tidy(self, name: str, keep: str) -> None:
-        """Remove what a finished cell need not keep: checkpoints and event files, or its whole run directory."""
+        """Remove what a finished cell need not keep: checkpoints and event files, or its whole run directory.
+
+        Checkpoints of `training.keep_epochs` were asked for: they stay with the weights.
+        """
         run = RunDirectory(self.runs / name)
-        for folder in {"none": [run.path], "weights": [run.checkpoints, run.path / "tensorboard"], "all": []}[keep]:
+        kept = {run.kept_checkpoint(epoch) for epoch in run.kept_epochs()}
+        for folder in {"none": [run.path], "weights": [run.path / "tensorboard"], "all": []}[keep]:
             shutil.rmtree(folder, ignore_errors=True)
+        if keep == "weights" and run.checkpoints.is_dir():
+            for file in {*run.checkpoints.iterdir()} - kept:
+                file.unlink(missing_ok=True)
+            if not kept:
+                run.checkpoints.rmdir()
 
     def megabytes(self) -> float:
         """What all of it takes on the disk."""

@@ -64,14 +64,27 @@ def _row(study: Study, found: Cells, data: str, place: int, metric: str, arm: st
     row |= {"failed": states.count("failed"), "missing": len(states) - states.count("failed")}
     row |= {"mean": mean(values.values())} if values else {}
     row |= {"deviation": stdev(values.values())} if len(values) > 1 else {}
-    apart = [values[seed] - base[seed] for seed in seeds if seed in values and seed in base]
-    if arm == reference or not apart or len(protocols) > 1:
+    if arm == reference or len(protocols) > 1:
         return row
-    row |= {"difference": mean(apart), "pairs": len(apart)}
-    if len(apart) > 1:
-        sure = over_seeds(apart, is_resampled=study.settings.interval == "bootstrap")
-        row |= {"low": sure.low, "high": sure.high, "way": sure.way, "is_significant": sure.low > 0 or sure.high < 0}
-    return row
+    return row | paired(values, base, is_resampled=study.settings.interval == "bootstrap")
+
+
+def paired(values: Mapping[int, float], base: Mapping[int, float], *, is_resampled: bool = False) -> dict[str, Any]:
+    """How far values lie above others with the same seed, with an interval if there are two pairs; empty: no pair.
+
+    >>> found = paired({0: 0.5, 1: 0.7, 2: 0.6}, {0: 0.4, 1: 0.5})
+    >>> round(found["difference"], 3), found["pairs"], found["is_significant"]
+    (0.15, 2, False)
+    """
+    apart = [value - base[seed] for seed, value in values.items() if seed in base]
+    if not apart:
+        return {}
+    found: dict[str, Any] = {"difference": mean(apart), "pairs": len(apart)}
+    if len(apart) == 1:
+        return found
+    sure = over_seeds(apart, is_resampled=is_resampled)
+    is_significant = sure.low > 0 or sure.high < 0
+    return found | {"low": sure.low, "high": sure.high, "way": sure.way, "is_significant": is_significant}
 
 
 def _cell(place: Place, one: CellStatus) -> dict[str, Any]:
@@ -116,7 +129,7 @@ def markdown(made: Mapping[str, Any]) -> str:
         title = f"{Path(row['data']).name}: {row['evaluation']} {row['metric'].replace('_', ' ')}".rstrip()
         tables.setdefault(title, []).append(row)
     for title, rows in tables.items():
-        body = [[row["arm"], *_shown(row, row["arm"] == reference)] for row in rows]
+        body = [[row["arm"], *shown(row, row["arm"] == reference)] for row in rows]
         head = ["arm", "seeds", "mean ± deviation, %", f"against {reference}, points"]
         lines += [f"## {title}", "", *plain_table(head, body).split("\n"), ""]
     for cell in made["cells"]:
@@ -127,17 +140,18 @@ def markdown(made: Mapping[str, Any]) -> str:
     return "\n".join(map(one_line, lines)).rstrip() + "\n"
 
 
-def _shown(row: Row, is_reference: bool) -> list[str]:
-    """Seeds, value and difference of an arm."""
+def shown(row: Row, is_reference: bool, factor: float = 100) -> list[str]:
+    """Seeds, value and difference of an arm; `factor` makes percent of shares."""
+    form = ".2f" if factor == 100 else ".3g"
     seeds = ", ".join([str(row["n"]), *(f"{row[key]} {key}" for key in ("failed", "missing") if row[key])])
-    spread = f" ± {100 * row['deviation']:.2f}" if "deviation" in row else ""
-    value = f"{100 * row['mean']:.2f}{spread}" if "mean" in row else ""
+    spread = f" ± {factor * row['deviation']:{form}}" if "deviation" in row else ""
+    value = f"{factor * row['mean']:{form}}{spread}" if "mean" in row else ""
     if is_reference or "difference" not in row:
         return [seeds, value, "reference" if is_reference else "another protocol" if len(row["protocols"]) > 1 else ""]
-    apart = f"{100 * row['difference']:+.2f}"
+    apart, low, high = (f"{factor * row[key]:+{form}}" if key in row else "" for key in ("difference", "low", "high"))
     if "low" not in row:
         return [seeds, value, f"{apart} (one pair: no interval)"]
-    apart += f" ({100 * row['low']:+.2f} to {100 * row['high']:+.2f}, {counted(row['pairs'], 'pair')})"
+    apart += f" ({low} to {high}, {counted(row['pairs'], 'pair')})"
     return [seeds, value, f"**{apart}**" if row["is_significant"] else apart]
 
 

@@ -11,7 +11,9 @@ from iecl.errors import UserError
 from iecl.methods import WRAPPER, load_method
 from iecl.methods.contract import DataFacts, Method
 from iecl.methods.ie_cl import IECL
+from iecl.runs.directory import RunDirectory
 from iecl.saib.factory import make_saib
+from iecl.training.block_weights import block_weights
 from iecl.training.config import RunConfig
 from iecl.training.gradient_checkpointing import recompute_blocks
 from iecl.weights.file import load_into
@@ -52,6 +54,9 @@ def assemble_method(
         batch = batch_per_process(config, world)
         size = config.data.image_size
         block = make_saib(config.saib, image_size=size, batch=batch, channels=config.data.channels)
+        if block is not None and config.saib.init_from:
+            other = RunDirectory.existing(config.saib.init_from, "saib.init_from")
+            load_into(block, block_weights(other), "saib.init_from")
         is_wrapped = config.method_name == WRAPPER
         method: Method = IECL(host, block, config.objective, config.saib, image_size=size) if is_wrapped else host
     if config.training.gradient_checkpointing:

@@ -1,19 +1,15 @@
 """The input block of a run by itself: as it is now, or at a moment that the run kept."""
 
 from pathlib import Path
-from typing import Any
 
 from iecl.errors import UserError
-from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, weights_in
 from iecl.runs.directory import RunDirectory
 from iecl.saib.contract import InputBlock
 from iecl.saib.factory import make_saib
+from iecl.training.block_weights import block_weights
 from iecl.training.config import read_config
 from iecl.training.factory import batch_per_process
 from iecl.weights.file import load_into
-
-PREFIX = "saib."
-"""Where the state of a method keeps its block."""
 
 
 def load_block(run: Path | str, epoch: int | None = None) -> InputBlock:
@@ -35,22 +31,5 @@ def load_block(run: Path | str, epoch: int | None = None) -> InputBlock:
     block = make_saib(config.saib, image_size=config.data.image_size, batch=batch_per_process(config, world))
     if block is None:
         raise UserError(f"{found.path} has no block: its saib.form is none", where="RUN", do="train one with --saib")
-    state, where = _state(found, epoch), str(found.checkpoints)
-    weights = {name: value for name, value in weights_in(state, where).items() if name.startswith(PREFIX)}
-    load_into(block, {name.removeprefix(PREFIX): value for name, value in weights.items()}, where)
+    load_into(block, block_weights(found, epoch), str(found.checkpoints))
     return block.requires_grad_(False)
-
-
-def _state(run: RunDirectory, epoch: int | None) -> dict[str, Any]:
-    kept = run.kept_epochs()
-    if epoch is not None and epoch not in kept:
-        there = f"it kept {', '.join(map(str, kept))}" if kept else "it kept none"
-        raise UserError(
-            f"{run.path} kept no checkpoint of epoch {epoch}: {there}",
-            where="epoch",
-            do="leave it out for the newest, or train with training.keep_epochs",
-        )
-    state = latest_checkpoint(run.checkpoints) if epoch is None else load_checkpoint(run.kept_checkpoint(epoch))
-    if state is None:
-        raise UserError(f"{run.path} has no checkpoint", where="RUN", do="wait for its first one, or resume it")
-    return state

@@ -194,16 +194,16 @@ def _try_steps(config: RunConfig, threads: int) -> Trial:
     del method
     few = max(least, next((few for top, few in FEW.items() if config.data.image_size <= top), 4))
     with tempfile.TemporaryDirectory() as scratch:
-        steps = _Steps(config, few, Path(scratch) / "few")
+        steps = Steps(config, few, Path(scratch) / "few")
         low = steps.take()
         known: dict[str, Any] = steps.sizes() | steps.look(threads) | {"save": steps.save()}
         del steps  # before the next one is built: a run never holds two
-        steps = _Steps(config, 2 * few, Path(scratch) / "more")
+        steps = Steps(config, 2 * few, Path(scratch) / "more")
         image = (steps.take() - low) // few
         seconds, busy = steps.seconds(threads)
         if config.training.accelerator in ("cuda", "mps"):  # a few images leave most of a GPU idle
             del steps
-            steps = _Steps(config, config.training.batch_size // world, Path(scratch) / "all")
+            steps = Steps(config, config.training.batch_size // world, Path(scratch) / "all")
             steps.take()
             seconds, busy = steps.seconds(threads)
     return Trial(
@@ -230,10 +230,10 @@ def _decode_seconds(config: RunConfig) -> float:
     return (time.process_time() - used) / len(index)
 
 
-class _Steps:
-    """Two steps with a batch, from the views to the optimizer."""
+class Steps:
+    """A few steps with a batch, from the views to the optimizer, as long as `samples` last."""
 
-    def __init__(self, config: RunConfig, batch: int, folder: Path) -> None:
+    def __init__(self, config: RunConfig, batch: int, folder: Path, samples: int = SAMPLES) -> None:
         alone = replace(
             config.training, devices=1, nodes=1, strategy="auto", loggers=(), batch_size=batch, grad_accumulation=1
         )
@@ -247,7 +247,7 @@ class _Steps:
             own,
             run,
             ProgressLine(quiet=True),
-            _RandomImages(data.channels, data.decode_size, max(SAMPLES, 2 * batch)),
+            _RandomImages(data.channels, data.decode_size, max(samples, 2 * batch)),
         )
         self.batches = self.loop.begin_epoch()
 

@@ -57,7 +57,7 @@ def draw_sheet(config: RunConfig, count: int) -> list[Line]:
     Raises:
         UserError: no image can be read, or more than fit on a sheet are asked for.
     """
-    batch, data = _some_images(config, count), config.data
+    batch, data = some_images(config, count), config.data
     spec = assemble_method(config, samples=1, classes=1).views
     policies, size = config.augmentation.policies(spec), data.image_size
     plain = make_plain(batch.images, batch.sizes, size, data.mean, data.std, 1.0)
@@ -78,10 +78,11 @@ def draw_sheet(config: RunConfig, count: int) -> list[Line]:
     return lines
 
 
-def _some_images(config: RunConfig, count: int) -> Batch:
-    """The first readable images of an order that the seed decides."""
+def some_images(config: RunConfig, count: int, more: int = 0) -> Batch:
+    """The first readable images of an order that the seed decides; `more` of them where a block asks for a batch."""
     if not 1 <= count <= MOST_IMAGES:
         raise UserError(f"a sheet shows 1 to {MOST_IMAGES} images, not {count}", where="--images")
+    count = max(count, more)
     source = list_source(config.data, "pretrain", Skipping())
     order = counter.permutation(counter.key(config.training.seed, "view sheet"), len(source))
     pixels = source.read(order[: 2 * count].numpy())

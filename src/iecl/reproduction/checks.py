@@ -1,0 +1,85 @@
+"""What would stop an exhibit is told before anything is trained: missing images, missing labels, a full disk."""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from iecl.data.datasets import DATASETS
+from iecl.errors import UserError
+from iecl.evaluation.card import ON_VOC
+from iecl.studies.cell import Cell, Datasets
+from iecl.training.config import RunConfig
+
+MADE = ("shapes", "digits")
+"""Datasets that need no folder."""
+
+
+def check_images(cells: Iterable[Cell]) -> list[RunConfig]:
+    """The configurations of cells whose images and labels are there.
+
+    Raises:
+        UserError: a setting is wrong, or images or labels are missing.
+    """
+    datasets, configs = Datasets(), []
+    checked: set[str] = set()
+    for cell in cells:
+        config = cell.config(datasets)
+        configs.append(config)
+        asks = any(one.name not in ON_VOC for one in cell.evaluations) or config.host_name == "supervised"
+        if asks and config.data.labels == "none":
+            do = "put each class into a folder of its own, or name other images"
+            raise UserError(f"{cell.data} has no labels to measure with", where="--data", do=do)
+        for one in cell.evaluations:
+            if one.data and not Path(one.data).expanduser().exists():
+                raise UserError(f"there is no folder {one.data}", where="--data", do="name one that is there")
+        if cell.data in DATASETS and cell.data not in (*MADE, *checked):
+            _check_named(cell.data, config)
+        checked.add(cell.data)
+    return configs
+
+
+def _check_named(name: str, config: RunConfig) -> None:
+    from iecl.data.factory import list_source
+    from iecl.data.skipped_files import Skipping
+
+    try:
+        list_source(config.data, "pretrain", Skipping())
+    except UserError as problem:
+        do = f"add --data {name}=FOLDER, the folder that holds it"
+        raise UserError(f"{name} is not here: {problem.what}", where="--data", do=do) from problem
+
+
+def check_room(configs: Sequence[RunConfig], folder: Path, *, workers: int, keep: str) -> int:
+    """Megabytes that the cells will take at most.
+
+    Raises:
+        UserError: the disk has less.
+    """
+    from iecl.reproduction.forecast import key_of
+
+    kinds = {key_of(config): config for config in configs}
+    sizes = {key: _megabytes(config) for key, config in kinds.items()}
+    times = [sizes[key_of(config)] for config in configs]
+    working = max(running for running, _, _ in times) * max(1, workers)
+    stays = {"none": 0.0, "weights": sum(kept for _, kept, _ in times), "all": sum(a + c for a, _, c in times)}[keep]
+    need, place = round(working + stays), folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free // 2**20
+    if need > free:
+        do = "name another --out, or add --keep none"
+        raise UserError(f"it will take about {need:,} MB, {free:,} MB are free", where=str(place), do=do)
+    return need
+
+
+def _megabytes(config: RunConfig) -> tuple[float, float, float]:
+    """Of a run while it trains; of what stays as weights, moments that were asked for included; and of the backbone."""
+    from iecl.training.advice import KEPT
+    from iecl.training.factory import assemble_method
+
+    method = assemble_method(config, samples=64, classes=2)
+    weights = sum(p.numel() for p in method.parameters()) * 4 / 2**20
+    backbone = sum(p.numel() for p in method.encoder().parameters()) * 4 / 2**20
+    checkpoint = weights * (3 if config.optimizer.name == "adamw" else 2)
+    asked = len(config.training.kept_epochs()) * checkpoint
+    return (KEPT + 1) * checkpoint + asked, backbone + asked, backbone
