@@ -93,13 +93,13 @@ def test_few_labels_make_a_classifier_for_the_other_images(run: Run) -> None:
     assert set(names["ask_next"]) <= set(names["table"]["paths"][names["others"]])
 
 
-def test_copies_are_found_among_the_most_similar_pairs(run: Run) -> None:
-    # Equal copies: the page's own are for a network that has been trained for more than five steps.
-    equal = {"image.resize((24, 24)).resize((32, 32))": "image", "-copy.jpg": "-copy.png"}
-    names = run("duplicates", SHORT | equal | {"[::50]": "[::8]"})
-    stems = [{Path(str(names["paths"][number])).stem for number in pair} for pair in names["pairs"][:10]]
-    found = sum({path.stem, f"{path.stem}-copy"} in stems for path in names["originals"])
-    assert found == len(names["originals"]) == 10
+def test_copies_are_found_and_left_out(run: Run) -> None:
+    # Larger copies: those of the page are small enough for one in ten to be missed.
+    names = run(
+        "duplicates", SHORT | {"image.resize((24, 24)).resize((32, 32))": "image.resize((48, 48))", "[::50]": "[::8]"}
+    )
+    assert names["found"]["checks"]["near"]["count"] == len(names["originals"]) == 10
+    assert names["clean"].summary["images"] == 80
 
 
 def test_the_block_changes_views_of_lightly_by_its_budget(run: Run) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         replay,
         verify,
     )
+    from iecl.checks.call import doctor
     from iecl.errors import UserError
     from iecl.methods.ie_cl import IECL
     from iecl.objective.attached_block import attach_block
@@ -59,6 +60,7 @@ _HOMES = {
     "verify": "iecl.api",
     "bench": "iecl.repository",
     "compare": "iecl.api",
+    "doctor": "iecl.checks.call",
     "replay": "iecl.api",
     "draw_views": "iecl.api",
     "UserError": "iecl.errors",
@@ -80,6 +82,7 @@ __all__ = [
     "attach_block",
     "bench",
     "compare",
+    "doctor",
     "draw_views",
     "embed",
     "entropy",

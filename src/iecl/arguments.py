@@ -26,6 +26,7 @@ class CommonSettings(TypedDict, total=False):
     weight_decay: float | None
     image_size: int | None
     num_workers: int | None
+    exclude: str
     augmentation: str
     precision: str
     seed: int | None
@@ -43,6 +44,7 @@ PLACES = {
     "weight_decay": "optimizer.weight_decay",
     "image_size": "data.image_size",
     "num_workers": "data.num_workers",
+    "exclude": "data.exclude",
     "augmentation": "augmentation.policy",
     **{name: f"training.{name}" for name in ("epochs", "batch_size", "precision", "seed")},
     **{name: f"training.{name}" for name in ("accelerator", "devices", "nodes", "strategy")},
@@ -154,7 +156,7 @@ def speaks_python(function: Callable[P, R]) -> Callable[P, R]:
 
 
 _SWITCHES = ("overwrite", "resume", "quiet", "download")
-_OTHER_NAMES = {"from": "init_from", "workers": "num_workers", "set": "sets"}
+_OTHER_NAMES = {"from": "init_from", "with": "run", "workers": "num_workers", "set": "sets"}
 
 
 def in_python(text: str) -> str:

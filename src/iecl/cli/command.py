@@ -16,6 +16,7 @@ from iecl.names import suggested_flag
 from iecl.runs.directory import strict_json
 
 VERBS = {
+    "doctor": "look for what is wrong with images: damage, copies, leaks, outliers; and with a backbone for more",
     "pack": "decode a folder of images once, into one file to train from",
     "plan": "try a few steps and predict memory, time and disk of a run",
     "pretrain": "train a backbone on a folder of images",

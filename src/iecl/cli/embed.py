@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the features and say how many."""
     from iecl import api
 
-    asked = {name: getattr(args, name) for name in ("overwrite", "quiet", "device")}
+    asked = {name: getattr(args, name) for name in ("exclude", "overwrite", "quiet", "device")}
     made = api.embed(args.model, args.data, args.out, **asked, **source(args))
     result = {name: value for name, value in made.items() if not hasattr(value, "dtype")}  # the file has the arrays
     say(

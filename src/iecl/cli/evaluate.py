@@ -15,7 +15,7 @@ from iecl.settings import merge, parse_assignment
 ALL = "all"
 FLAGS = ("k", "temperature", "epochs", "seed")
 """Settings so common that they have a flag of their own."""
-SHARED = ("method", "out", "device", "quiet")
+SHARED = ("exclude", "method", "out", "device", "quiet")
 """What every evaluation takes besides its settings and its weights."""
 
 

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from iecl.cli.command import say
-from iecl.cli.weights_source import add_source, source
+from iecl.cli.weights_source import add_exclude, add_source, source
 from iecl.console import plain_table
 
 
@@ -12,6 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A model, images, and where the report goes."""
     parser.add_argument("model", help="run directory, or a file of weights")
     parser.add_argument("--data", help="folder of images, packed file or dataset; default: that of the run")
+    add_exclude(parser)
     parser.add_argument("--images", type=int, default=256, help="how many images to measure; default: 256")
     add_source(parser)
     parser.add_argument("--out", help="folder for the report; default: RUN/inspection")
@@ -21,7 +22,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Say what was found, stage by stage."""
     from iecl import api
 
-    asked = {name: getattr(args, name) for name in ("images", "out", "quiet")}
+    asked = {name: getattr(args, name) for name in ("exclude", "images", "out", "quiet")}
     result = api.inspect(args.model, args.data, **asked, **source(args))
     say(args, f"weights: {result['weights']}", "")
     say(args, *plain_table(HEAD, [_row(stage) for stage in result["layers"]]).split("\n"), "")

@@ -5,6 +5,7 @@ import shlex
 from typing import Any
 
 from iecl.cli.command import say
+from iecl.cli.weights_source import add_exclude
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", help="folder of images")
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument("--side", type=int, default=0, help="side of a kept image in pixels; default: as for pretrain")
+    add_exclude(parser)
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting of the data, as data.labels=none"
     )
@@ -32,6 +34,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         args.data,
         args.out,
         side=args.side,
+        exclude=args.exclude,
         sets=args.set,
         plant=args.plant,
         overwrite=args.overwrite,

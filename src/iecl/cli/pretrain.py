@@ -71,7 +71,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 COMMON = (
     *("backbone", "epochs", "batch_size", "lr", "weight_decay", "image_size", "augmentation", "precision"),
-    *("num_workers", "accelerator", "devices", "nodes", "strategy"),
+    *("exclude", "num_workers", "accelerator", "devices", "nodes", "strategy"),
 )
 """Flags that are arguments of `iecl.pretrain` by the same name."""
 

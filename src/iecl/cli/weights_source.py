@@ -11,6 +11,12 @@ def add_data(parser: argparse.ArgumentParser, otherwise: str = "") -> None:
     words = "folder of images, .csv or .txt list of paths, 'pattern*', packed file, or a name from: iecl list datasets"
     more = "; several are joined" + (f"; {otherwise}" if otherwise else "")
     parser.add_argument("--data", action="append", default=[], help=words + more)
+    add_exclude(parser)
+
+
+def add_exclude(parser: argparse.ArgumentParser) -> None:
+    """Which of the images are left out."""
+    parser.add_argument("--exclude", default="", help="list of images to leave out, as iecl doctor writes it")
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:

@@ -54,3 +54,27 @@ def image_bands(image: Image.Image, channels: int) -> npt.NDArray[np.generic]:
         image = image.convert("L")
     values = np.asarray(image.convert("L") if image.mode == "1" else image)
     return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
+
+
+def eight_bit(values: npt.NDArray[np.generic]) -> ImageArray:
+    """Gray values of more than eight bits on the scale 0 to 255, without clipping.
+
+    16-bit values keep their scale. 32-bit and floating-point files do not say theirs: it is the smallest usual one that
+    holds all values (1 for fractions, 255, 65535), else the range from the lowest to the highest value.
+
+    >>> eight_bit(np.array([0, 257, 65535], np.uint16)).tolist()
+    [0, 1, 255]
+    >>> eight_bit(np.array([0, 0.5, 1], np.float32)).tolist(), eight_bit(np.array([-3, 0, 3])).tolist()
+    ([0, 128, 255], [0, 128, 255])
+    """
+    gray = values.astype(np.float32)
+    finite = gray[np.isfinite(gray)]
+    if not finite.size:
+        raise ValueError("no finite value")
+    low, high = float(finite.min()), float(finite.max())
+    usual = (65535,) if values.dtype.itemsize == 2 else (255, 65535) if values.dtype.kind in "iu" else (1, 255, 65535)
+    scale = next((top for top in usual if low >= 0 and high <= top), None)
+    start, span = (0.0, float(scale)) if scale else (low, (high - low) or 1.0)
+    filled = np.nan_to_num(gray, nan=start, posinf=high, neginf=low)
+    made: ImageArray = np.rint((filled - start) * (255 / span)).astype(np.uint8)
+    return made

@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ from PIL import (
 )
 
 from iecl.data import bands
+from iecl.data.bands import eight_bit
 from iecl.data.skipped_files import reasons_of
 from iecl.errors import UserError
 
@@ -208,8 +210,62 @@ def _squeeze(pixels: ImageArray, square: ImageArray) -> None:
         np.copyto(plane, whole >> (8 * number) if number else whole, casting="unsafe")
 
 
-def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int) -> ImageArray:
-    """The first frame of an image as (3, height, width), pixels as they are stored: EXIF does not turn it.
+@dataclass(frozen=True)
+class Examined:
+    """An image at about the size asked for, and what its file says of itself."""
+
+    planes: ImageArray
+    """(channels, height, width), upright; the first three are red, green and blue."""
+    size: tuple[int, int]
+    """Height and width, upright."""
+    bytes: int
+    format: str
+    mode: str
+    is_deep: bool
+    """Whether a channel has more than eight bits."""
+    is_animated: bool
+    tables: dict[int, list[int]]
+    """What a JPEG was compressed with; empty for others."""
+
+
+def examine(path: bytes | str | os.PathLike[str], side: int, max_pixels: int) -> Examined:
+    """A small version of an image whose shorter side is `side` or more, if the image's is; without torch.
+
+    Raises:
+        Unreadable: as for `decode`.
+    """
+    content = _content(path, max_pixels)
+    length = content.getbuffer().nbytes
+    with _reasons():
+        if _is_npy(content):
+            _check_pixels(*bands.npy_size(content), max_pixels)
+            values = bands.npy_bands(content)
+            planes = values.astype(np.uint8) if values.dtype == np.uint8 else eight_bit(values)
+            size, mode = (planes.shape[1], planes.shape[2]), f"{len(planes)} bands"
+            return Examined(planes, size, length, "NPY", mode, values.dtype.itemsize > 1, False, {})
+        image = _opened(content, max_pixels)
+        mode, (width, height) = image.mode, image.size
+        is_deep = mode.startswith(("I", "F")) or ";16" in str(image.tile)
+        pixels = _usual_jpeg(image, content, side)
+        if pixels is None:
+            pixels = _by_pillow(image, content, side)
+        orientation, planes = _orientation(image), pixels.transpose(2, 0, 1)
+        if orientation in _UPRIGHT:
+            planes = _UPRIGHT[orientation](planes)
+        size = (width, height) if orientation in _TURNED else (height, width)
+        tables = getattr(image, "quantization", {})
+        return Examined(planes, size, length, image.format or "", mode, is_deep, _is_animated(image), tables)
+
+
+def _is_animated(image: Image.Image) -> bool:
+    try:
+        return bool(getattr(image, "is_animated", False))
+    except _GARBAGE:  # the first image is good, which is all that is used
+        return True
+
+
+def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int, *, is_upright: bool = False) -> ImageArray:
+    """The first frame of an image as (3, height, width), pixels as they are stored: EXIF turns it only if asked for.
 
     For images with boxes or masks, which were drawn on the stored pixels.
 
@@ -220,7 +276,9 @@ def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int) -> Image
     with _reasons():
         image = _opened(content, max_pixels)
         image.load()
-        return np.ascontiguousarray(np.asarray(rgb(image)).transpose(2, 0, 1))
+        turn = _UPRIGHT.get(_orientation(image)) if is_upright else None
+        pixels = np.asarray(rgb(image)).transpose(2, 0, 1)
+        return np.ascontiguousarray(pixels if turn is None else turn(pixels))
 
 
 def decode_numbers(path: bytes | str | os.PathLike[str], max_pixels: int) -> ImageArray:
@@ -331,27 +389,3 @@ def rgb(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", solid.size, "white")
         return Image.alpha_composite(white, solid).convert("RGB")
     return image.convert("RGB")
-
-
-def eight_bit(values: npt.NDArray[np.generic]) -> ImageArray:
-    """Gray values of more than eight bits on the scale 0 to 255, without clipping.
-
-    16-bit values keep their scale. 32-bit and floating-point files do not say theirs: it is the smallest usual one that
-    holds all values (1 for fractions, 255, 65535), else the range from the lowest to the highest value.
-
-    >>> eight_bit(np.array([0, 257, 65535], np.uint16)).tolist()
-    [0, 1, 255]
-    >>> eight_bit(np.array([0, 0.5, 1], np.float32)).tolist(), eight_bit(np.array([-3, 0, 3])).tolist()
-    ([0, 128, 255], [0, 128, 255])
-    """
-    gray = values.astype(np.float32)
-    finite = gray[np.isfinite(gray)]
-    if not finite.size:
-        raise ValueError("no finite value")
-    low, high = float(finite.min()), float(finite.max())
-    usual = (65535,) if values.dtype.itemsize == 2 else (255, 65535) if values.dtype.kind in "iu" else (1, 255, 65535)
-    scale = next((top for top in usual if low >= 0 and high <= top), None)
-    start, span = (0.0, float(scale)) if scale else (low, (high - low) or 1.0)
-    filled = np.nan_to_num(gray, nan=start, posinf=high, neginf=low)
-    made: ImageArray = np.rint((filled - start) * (255 / span)).astype(np.uint8)
-    return made

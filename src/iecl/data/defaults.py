@@ -11,6 +11,7 @@ import numpy as np
 from iecl.brought import is_brought
 from iecl.data.datasets import DATASETS, FACTS, IMAGENET_MEAN, IMAGENET_STD
 from iecl.data.decoder import Unreadable, header_size, nothing_readable
+from iecl.data.exclusion import check_exclusion, without
 from iecl.data.labels import class_folders
 from iecl.data.listing import Listing, printable
 from iecl.data.pack_format import open_packed
@@ -36,6 +37,8 @@ def resolve_data(settings: DataSettings) -> DataSettings:
         UserError: the data cannot be found, or no image in it can be read.
     """
     kind = kind_of(settings)
+    if settings.exclude:
+        settings = _with_exclusion(settings, kind)
     if settings.channels != 3 and kind in ("named", "packed"):
         raise UserError(f"{settings.name} has 3 channels", where="data.channels", do="leave it out")
     if kind == "named":
@@ -48,6 +51,18 @@ def resolve_data(settings: DataSettings) -> DataSettings:
         chosen = _CHOOSERS[kind](replace(settings, name=name, more=tuple(more), mean=mean, std=std))
     workers = settings.num_workers if settings.num_workers >= 0 else min(8, usable_cores())
     return replace(chosen, num_workers=workers)
+
+
+def _with_exclusion(settings: DataSettings, kind: str) -> DataSettings:
+    """The list of what is left out under its whole path, after a look at whether it is for these images."""
+    if kind != "files":
+        do = "give --data a folder, a list or a pattern; iecl pack takes --exclude too"
+        raise UserError(f"single images of {settings.name} cannot be left out", where="--exclude", do=do)
+    exclude = str(Path(settings.exclude).expanduser().absolute())
+    names = tuple(str(folder_of(name)) for name in settings.names)
+    if not _is_resolved(settings) or settings.exclude != exclude:
+        check_exclusion(map(list_places, parts_of(names).values()), exclude, names)
+    return replace(settings, exclude=exclude)
 
 
 def kind_of(settings: DataSettings) -> str:
@@ -139,7 +154,12 @@ def training_files(settings: DataSettings) -> Listing:
         listing: Listing = brought_images(settings.name).items
         return listing
     parts = parts_of(settings.names)
-    return list_places(parts["train"] if "train" in parts else parts["all"])
+    return files_of(settings, "train" if "train" in parts else "all")
+
+
+def files_of(settings: DataSettings, part: str) -> Listing:
+    """The files of a part, as `parts_of` calls it, without those that are left out."""
+    return without(list_places(parts_of(settings.names)[part]), settings.exclude, settings.names)
 
 
 def _for_named(settings: DataSettings) -> DataSettings:
@@ -160,11 +180,16 @@ def _for_named(settings: DataSettings) -> DataSettings:
 
 
 def _for_files(settings: DataSettings) -> DataSettings:
-    if settings.image_size and settings.decode_size and settings.labels != "auto":
-        return settings  # resolved before: do not list a million files again
+    if _is_resolved(settings):
+        return settings
     listing = training_files(settings)
     is_labeled = bool(class_folders(listing, "auto")) if settings.labels == "auto" else False
     return _for_sides(settings, median_short_side(listing, settings.max_pixels), is_labeled)
+
+
+def _is_resolved(settings: DataSettings) -> bool:
+    """Whether files were looked at before: a million of them are not listed again."""
+    return bool(settings.image_size and settings.decode_size and settings.labels != "auto")
 
 
 def _for_brought(settings: DataSettings) -> DataSettings:

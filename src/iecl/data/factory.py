@@ -11,14 +11,13 @@ from torch import Tensor
 from iecl import counter
 from iecl.data.brought_source import BroughtImages, ItemsSource, brought_images
 from iecl.data.datasets import DATASETS
-from iecl.data.defaults import has_test, kind_of, resolve_data, training_files
+from iecl.data.defaults import files_of, has_test, kind_of, resolve_data, training_files
 from iecl.data.folder import FolderSource
 from iecl.data.labels import class_folders, numbered
 from iecl.data.listing import Listing, one_walk, printable
 from iecl.data.memory_cache import load_into_memory
 from iecl.data.pack_format import open_packed
 from iecl.data.packed_source import PackedSource
-from iecl.data.places import list_places, parts_of
 from iecl.data.settings import DataSettings
 from iecl.data.skipped_files import Skipping, refuse_too_many
 from iecl.data.source import ArraySource, ChosenSource, Decoding, Numbers, OnBad, Progress, Source, name_in
@@ -153,7 +152,7 @@ def _files_source(settings: DataSettings, split: str) -> FolderSource:
     labels = numbered(listing, classes)
     is_split = has_test(settings)
     if split == "test" and is_split:
-        listing = list_places(parts_of(settings.names)["test"])
+        listing = files_of(settings, "test")
         labels = numbered(listing, classes)  # the numbers of the training classes, found by name
     elif not is_split and split not in ("pretrain", "train"):
         (index,) = np.nonzero(is_test_fifth(listing, labels) == (split == "test"))

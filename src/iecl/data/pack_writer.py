@@ -43,6 +43,7 @@ def pack(
     out: Path,
     *,
     side: int = 0,
+    exclude: str = "",
     sets: Iterable[str] = (),
     plant: str = "",
     overwrite: bool = False,
@@ -51,19 +52,17 @@ def pack(
     """Decode every image of a folder to its size and write all of them to one file.
 
     The file takes its name when it is whole and on the disk; what a process that was killed left behind, the next one
-    for the same file removes.
+    for the same file removes. Returns its path and size, and how many images, classes and skipped files are in it.
 
     Args:
         data: a folder, or a named dataset that is one.
         out: file to write.
         side: height and width at which images are kept; 0: what `iecl pretrain` would choose.
+        exclude: a list of images to leave out, as `iecl doctor` writes it.
         sets: further settings of the data as text, as in `["data.labels=none"]`.
         plant: a shortcut for experiments, as in `stripes=0.25`: see `iecl.data.shortcuts`.
         overwrite: replace a file that is there.
         quiet: show no progress.
-
-    Returns:
-        The file's path and size, and how many images, classes and skipped files are in it.
 
     Raises:
         UserError: the images cannot be read, or the file cannot be written.
@@ -71,7 +70,7 @@ def pack(
     began = time.monotonic()
     _check_place(out, overwrite)
     shortcut = parse_shortcut(plant) if plant else None
-    settings = resolve_data(_settings(data, side, sets))
+    settings = resolve_data(_settings(data, side, exclude, sets))
     parts = _parts(settings)
     total = sum(len(part.source) for part in parts)
     _check_space(out, _most_bytes(parts, settings.decode_size))
@@ -100,8 +99,9 @@ def pack(
     }
 
 
-def _settings(data: str, side: int, sets: Iterable[str]) -> DataSettings:
-    values = reduce(merge, map(parse_assignment, sets), {"data": {"name": data, "decode_size": side}})
+def _settings(data: str, side: int, exclude: str, sets: Iterable[str]) -> DataSettings:
+    given = {"data": {"name": data, "decode_size": side, "exclude": exclude}}
+    values = reduce(merge, map(parse_assignment, sets), given)
     strange = sorted(set(values) - {"data"})
     if strange:
         raise UserError(f"packing has no setting {strange[0]}", where="--set", do="write data.key=value")

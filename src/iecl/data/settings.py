@@ -17,6 +17,7 @@ class DataSettings:
         "shapes", "folder of images, list of paths, pattern, packed file, or a name from: iecl list datasets"
     )
     more: tuple[str, ...] = setting((), "further folders, lists or patterns whose images are a part of the same data")
+    exclude: str = setting("", "list of images to leave out, as iecl doctor writes it", flag="--exclude")
     root: str = setting("", "folder that holds named datasets; empty: the user's cache folder")
     download: bool = setting(False, "fetch a named dataset that is not there yet")
     labels: str = setting(

@@ -30,6 +30,7 @@ def evaluate_all(
     *,
     voc: str | None = None,
     only: Iterable[str] = (),
+    exclude: str = "",
     checkpoint: str = "final",
     seeds: int = 3,
     out: Path | str | None = None,
@@ -47,6 +48,7 @@ def evaluate_all(
         data: classes to tell apart; by default the run's own data.
         voc: a VOCdevkit folder; without it detection and segmentation are left out.
         only: names of evaluations; by default all.
+        exclude: a list of images to leave out, as `iecl doctor` writes it.
         checkpoint: which weights of a run.
         seeds: repetitions of each evaluation that has a seed.
         out: folder for the card; by default the run's `evaluations/`.
@@ -62,7 +64,8 @@ def evaluate_all(
     with ProgressLine(quiet) as line:
         rereads = any(evaluation.rereads for evaluation in chosen.values())
         where = device_called(device)
-        classes = EvaluationContext(model, target, data, line, keep_decoded=rereads, device=where)
+        how: dict[str, Any] = {"keep_decoded": rereads, "exclude": exclude, "device": where}
+        classes = EvaluationContext(model, target, data, line, **how)
         pixels = EvaluationContext(model, target, voc, line, device=where)
         for name, evaluation in chosen.items():
             context = pixels if name in ON_VOC else classes

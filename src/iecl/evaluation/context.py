@@ -68,6 +68,8 @@ class EvaluationContext:
     """A folder in which a long evaluation may keep what it needs to go on after a break; None: it starts over."""
     part: str = ""
     """Other images to measure on than the run kept for it: `test`, or the `validation` tenth of the training images."""
+    exclude: str = ""
+    """A list of images to leave out; empty: of the run's own data what the run left out."""
     device: torch.device = field(default_factory=best_device)
     skipped: dict[str, str] = field(default_factory=dict)
     """Reason by path of each file that was left out."""
@@ -88,7 +90,7 @@ class EvaluationContext:
         if self.given is not None:
             # The same folder of named sets, the same limits; everything that depends on the images is chosen again.
             name, *more = (self.given,) if isinstance(self.given, str) else self.given
-            named = replace(trained_on, name=name, more=tuple(more), labels="auto")
+            named = replace(trained_on, name=name, more=tuple(more), labels="auto", exclude=self.exclude)
             chosen = replace(named, decode_size=0, mean=(), std=())
         elif is_run:
             # A run may have ignored the class folders; to measure it they are needed.
@@ -96,6 +98,8 @@ class EvaluationContext:
         else:
             where = f"{self.target} does not say on which images to measure"
             raise UserError(where, where="--data", do="name a folder")
+        if self.given is None and self.exclude:
+            chosen = replace(chosen, exclude=self.exclude)
         if self.part:
             chosen = replace(chosen, validation=self.part == "validation")
         megabytes = chosen.cache_megabytes if self.keep_decoded else 0
@@ -109,10 +113,11 @@ class EvaluationContext:
     @property
     def data_name(self) -> str:
         """The data as a record names them: a folder by its whole path."""
+        left_out = f" without {Path(self.exclude).name}" if self.exclude else ""
         if self.given is None:
-            return " + ".join(self.data.names)
+            return " + ".join(self.data.names) + left_out
         names = (self.given,) if isinstance(self.given, str) else self.given
-        return " + ".join(str(folder_of(name) or name) for name in names)
+        return " + ".join(str(folder_of(name) or name) for name in names) + left_out
 
     @property
     def test_split(self) -> str:

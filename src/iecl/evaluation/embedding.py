@@ -29,6 +29,7 @@ def embed(
     data: str | tuple[str, ...] | None = None,
     out: Path | None = None,
     *,
+    exclude: str = "",
     checkpoint: str = "final",
     overwrite: bool = False,
     device: str = "",
@@ -45,6 +46,7 @@ def embed(
         target: a run directory, a file of weights, or `random`; see `iecl.evaluation.model.load_model`.
         data: folder or named dataset; None: the data of the run.
         out: file to write, if any.
+        exclude: a list of images to leave out, as `iecl doctor` writes it.
         checkpoint: which weights of a run: `final`, `last` or `best`.
         overwrite: replace a file that is there.
         device: where to compute; empty: a GPU if there is one.
@@ -61,7 +63,7 @@ def embed(
     model = load_model(target, checkpoint, **foreign)
     with ProgressLine(quiet) as line:
         where = device_called(device)  # below: all images, whatever was kept apart
-        context = EvaluationContext(model, target, data, line, part="test", device=where)
+        context = EvaluationContext(model, target, data, line, part="test", exclude=exclude, device=where)
         splits = {"train": "pretrain", "test": "test"} if has_test(context.data) else {"all": "pretrain"}
         parts = [
             _Part(name, source := context.open(split), context.features(source, name)) for name, split in splits.items()
@@ -73,12 +75,11 @@ def embed(
                 write(file, columns)
         except OSError as problem:
             raise UserError(f"cannot write {out}: {problem.strerror}", where=f"--out {out}") from problem
-    rows, width = columns["features"].shape
     return {
         **columns,
         "path": None if out is None else str(out),
-        "rows": rows,
-        "width": width,
+        "rows": len(columns["features"]),
+        "width": columns["features"].shape[1],
         "skipped": len(context.skipped),
         "weights": model.proof,
         "data": context.data_name,

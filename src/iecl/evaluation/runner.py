@@ -32,6 +32,7 @@ def evaluate(
     target: Path | str,
     data: str | tuple[str, ...] | None = None,
     *,
+    exclude: str = "",
     checkpoint: str = "final",
     seeds: int = 1,
     out: Path | str | None = None,
@@ -49,6 +50,7 @@ def evaluate(
         name: a row of `EVALUATIONS`.
         target: a run directory, a checkpoint in one, a file of weights, or `random`; see `load_model`.
         data: labeled folder or named dataset; by default the one that the run was trained on.
+        exclude: a list of images to leave out, as `iecl doctor` writes it.
         checkpoint: which weights of a run: `final`, `last` or `best`.
         seeds: how often to repeat, each time with another seed; the numbers are then means.
         out: a JSON file for the result, besides the one in a run directory.
@@ -66,7 +68,7 @@ def evaluate(
     evaluation = prepare(name, options)
     model = load_model(target, checkpoint, **external)
     with ProgressLine(quiet) as line:
-        how: dict[str, Any] = {"keep_decoded": evaluation.rereads, "device": device_called(device)}
+        how: dict[str, Any] = {"keep_decoded": evaluation.rereads, "exclude": exclude, "device": device_called(device)}
         context = EvaluationContext(model, target, data, line, **how)
         others = [(word, baseline_model(word, model, target, name)) for word in dict.fromkeys(baselines)]
         held = [measure(name, evaluation, context.beside(other, word), seeds=seeds) for word, other in others]

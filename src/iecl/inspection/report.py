@@ -27,6 +27,7 @@ def inspect(
     target: Path | str,
     data: str | None = None,
     *,
+    exclude: str = "",
     images: int = 256,
     checkpoint: str = "final",
     out: Path | str | None = None,
@@ -38,6 +39,7 @@ def inspect(
     Args:
         target: a run directory, or any file of weights that `iecl evaluate` reads.
         data: images; None: those of the run.
+        exclude: a list of images to leave out, as `iecl doctor` writes it.
         images: how many to look at; the printed block in its batch form has a number of its own.
         checkpoint: of a run: `final`, `last` or `best`.
         out: folder for the report and its plots; None: `inspection` in the run directory.
@@ -50,7 +52,7 @@ def inspect(
     folder = _folder(target, out)
     require_matplotlib()
     with ProgressLine(quiet) as line:
-        subject = load_subject(target, data, line, images, checkpoint, **foreign)
+        subject = load_subject(target, data, line, images, checkpoint, exclude, **foreign)
         line.show("measuring the block")
         block = report_block(subject)
         line.show("following entropy through the layers")

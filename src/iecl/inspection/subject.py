@@ -61,11 +61,11 @@ class Subject:
 
 @one_walk()
 def load_subject(
-    target: Path | str, data: str | None, line: ProgressLine, images: int, checkpoint: str, **foreign: Any
+    target: Path | str, data: str | None, line: ProgressLine, images: int, checkpoint: str, exclude: str, **foreign: Any
 ) -> Subject:
     """A run with its block and head, or any file of weights with its backbone alone."""
     model = load_model(target, checkpoint, **foreign)
-    context = EvaluationContext(model, target, data, line)
+    context = EvaluationContext(model, target, data, line, exclude=exclude)
     context.device = torch.device("cpu")  # Jacobians and spectra in full precision, of few images
     model.backbone.to(context.device)
     source = context.open("pretrain")

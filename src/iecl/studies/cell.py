@@ -44,7 +44,7 @@ NEUTRAL: dict[str, dict[str, Any]] = {
         **{"erasing_prob": -1, "anchor": {}, "query": {}},
     },
     "backbone": {"zero_init_residual": False},
-    "data": {"more": [], "channels": 3},
+    "data": {"more": [], "channels": 3, "exclude": ""},
     "saib": {"confusion": 0.03},
 }
 """Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""
@@ -152,7 +152,7 @@ class Cell:
             resolve(one.name, EVALUATIONS, "evaluation", "evaluations")
             if one.part not in ("", *PARTS):
                 raise UserError(f"there is no part {one.part!r}", where=one.label, do=did_you_mean(one.part, PARTS))
-            same = datasets.content(one.data or self.data) == datasets.content(self.data)
+            same = self.measured_on(one, datasets) == self.images(datasets)
             if one.part == "validation" and same and not config.data.validation:
                 do = "set data.validation=true, which keeps them out of the training"
                 raise UserError("the run would train on the images of the validation part", where=one.label, do=do)
@@ -160,13 +160,23 @@ class Cell:
 
     def content(self, datasets: Datasets) -> str:
         """What decides the run besides its settings: the images, and the weights that it starts from."""
-        found, block = datasets.content(self.data), self.settings.get("saib", {}).get("init_from", "")
+        found, block = self.images(datasets), self.settings.get("saib", {}).get("init_from", "")
         found += f" from {datasets.weights(self.init_from)}" if self.init_from else ""
         return found + (f" behind {datasets.weights(block)}" if block else "")
 
+    def images(self, datasets: Datasets) -> str:
+        """The images by what they are, without those that are left out."""
+        exclude = self.settings.get("data", {}).get("exclude", "")
+        images = datasets.content(self.data)
+        return f"{images} without {datasets.weights(exclude)}" if exclude else images
+
+    def measured_on(self, one: Measurement, datasets: Datasets) -> str:
+        """What one of the evaluations looks at."""
+        return datasets.content(one.data) if one.data else self.images(datasets)
+
     def request(self, config: RunConfig, datasets: Datasets) -> str:
         """A name for what was asked for, by which results are found again without torch."""
-        asked = [[one.label, one.seeds, datasets.content(one.data or self.data)] for one in self.evaluations]
+        asked = [[one.label, one.seeds, self.measured_on(one, datasets)] for one in self.evaluations]
         return short_hash([training_name(config.plain_values(), self.content(datasets)), asked])
 
     def differences(self, config: RunConfig) -> dict[str, Any]:
@@ -220,7 +230,7 @@ def full_config(config: RunConfig) -> RunConfig:
 
 def names_of(cell: Cell, config: RunConfig, datasets: Datasets) -> Names:
     """The names of a cell whose configuration is full; every default counts as if it had been given."""
-    content, measured = datasets.content(cell.data), []
+    content, measured = cell.images(datasets), []
     for one in cell.evaluations:
         kind = EVALUATIONS[one.name].load()
         settings = as_values(build(kind.Settings, one.options, one.name, "evaluations"))

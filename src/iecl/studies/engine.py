@@ -115,7 +115,7 @@ def run_cells(
             job = jobs.setdefault(one.training, _job(one.training, cell, config, datasets))
             for key, asked in zip(one.evaluations, cell.evaluations, strict=True):
                 job.request["evaluations"][key] = asdict(asked) | {"label": asked.label}
-                job.request["contents"][asked.data] = datasets.content(asked.data or cell.data)
+                job.request["contents"][asked.data] = cell.measured_on(asked, datasets)
             job.request |= {"folder": str(place.path.absolute()), "keep": keep}
         runner = _Runner(place, list(jobs.values()), workers, threads, retry, line)
         if not quiet:
@@ -147,7 +147,7 @@ class _Job:
 
 def _job(name: str, cell: Cell, config: RunConfig, datasets: Datasets) -> _Job:
     """A run of which nothing is to be measured yet; its record will say what the images are, not where they lie."""
-    content = datasets.content(cell.data)
+    content = cell.images(datasets)
     record = {"content": content, "kind": kind_of(config, content), "recipe": cell.recipe, "seed": cell.seed}
     record["settings"] = cell.differences(config)
     if cell.init_from:

@@ -62,7 +62,7 @@ def work(request: Mapping[str, Any]) -> None:
         asked = [(key, one, prepare(one["name"], one["options"])) for key, one in group]
         used = images.name
         if data:  # opened as `iecl evaluate --data` would
-            other = replace(config.data, name=data, labels="auto", decode_size=0)
+            other = replace(config.data, name=data, exclude="", labels="auto", decode_size=0)
             is_plain = asked[0][1]["name"] not in ON_VOC
             used = packed(resolve_data(other), contents[data], folder.data).name if is_plain else data
         with ProgressLine(quiet=True) as line:
@@ -95,8 +95,8 @@ def packed(settings: DataSettings, content: str, folder: Path) -> DataSettings:
             if not isinstance(listed, FolderSource) or not fits_in_memory(listed, settings):
                 return settings
             sets = [f"{key}={value}" for key, value in form.items()]
-            pack(settings.name, file, side=settings.decode_size, sets=sets)
-    return replace(settings, name=str(file.absolute()))
+            pack(settings.name, file, side=settings.decode_size, sets=sets, exclude=settings.exclude)
+    return replace(settings, name=str(file.absolute()), exclude="")
 
 
 def _trained(run: RunDirectory, config: RunConfig) -> dict[str, Any]:
