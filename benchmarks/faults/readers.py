@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from benchmarks.faults.trees import edited, toml
 from iecl import api
 from iecl.cli.command import main as iecl
 from iecl.console import terminal
@@ -114,6 +115,8 @@ def make_run(folder: Path) -> Path:
         quiet=True,
     )
     run.evaluate("knn", quiet=True)
+    kept = {name: run.settings[name] for name in ("method", "data", "optimizer", "training")}
+    (run.path / "recipe.toml").write_text(toml({"base": "moco-v2/cifar", **kept}))
     return run.path
 
 
@@ -168,6 +171,8 @@ def commands(run: Path, out: Path) -> dict[str, list[str]]:
         "plan": ["plan", "--recipe", str(run), "--quiet"],
         "extend": ["extend", str(run), "--epochs", "4", "--out", str(out), "--overwrite", "--quiet"],
         "evaluate": ["evaluate", "knn", str(run), "--checkpoint", "last", "--quiet"],
+        "describe recipe": ["describe", str(run / "recipe.toml")],
+        "start": ["pretrain", "--recipe", str(run / "recipe.toml"), "--out", str(out), "--overwrite", "--quiet"],
     }
 
 
@@ -176,6 +181,7 @@ READERS = {
     "summary.json": ("describe", "describe --json", "resume"),
     "settings.toml": ("describe", "describe --json", "compare", "resume", "recipe", "plan", "extend", "evaluate"),
     "evaluations/*.json": ("describe", "describe --json", "compare"),
+    "recipe.toml": ("describe recipe", "start"),
 }
 """Commands by the files that they read."""
 
@@ -257,20 +263,30 @@ VALUES = (
 def mutated_file(run: Path, name: str, count: int, seed: int = 0, show: bool = False) -> Count:
     """Commands on a copy of a run in which one file is mutated; each fault is read by all commands that read it."""
     drawn, lost = random.Random(f"{name} {seed}"), 0
+    with damageable(run, name) as (raw, losses_with):
+        for number in range(count):
+            found = losses_with(drawn.choice((mutated, edited))(raw, drawn))
+            lost += bool(found)
+            for words in found if show else []:
+                print(f"{name} {number}: {words}", file=sys.stderr)
+    return Count(count, count - lost, lost)
+
+
+@contextmanager
+def damageable(run: Path, name: str) -> Iterator[tuple[bytes, Callable[[bytes], list[str]]]]:
+    """A file of a copy of a run, and what tells of commands that are lost if it holds something else."""
     with tempfile.TemporaryDirectory() as scratch, without_work():
         copy = Path(shutil.copytree(run, Path(scratch) / "run"))
         target = next(iter(sorted(copy.glob(name))))
-        if name == "metrics.jsonl":
-            (copy / "summary.json").unlink()
-        raw = target.read_bytes()
-        for number in range(count):
-            target.write_bytes(mutated(raw, drawn))
+        if name in ("metrics.jsonl", "settings.toml"):
+            (copy / "summary.json").unlink()  # the run is not finished
+
+        def losses_with(content: bytes) -> list[str]:
+            target.write_bytes(content)
             found = [(words, _on(copy, Path(scratch) / "out", words)) for words in READERS[name]]
-            bad = [(words, outcome) for words, outcome in found if outcome.is_lost]
-            lost += bool(bad)
-            for words, outcome in bad if show else []:
-                print(f"{name} {number}: {words}: {outcome.problem or outcome.said[:200]!r}", file=sys.stderr)
-    return Count(count, count - lost, lost)
+            return [f"{words}: {one.problem or one.said[:200]!r}" for words, one in found if one.is_lost]
+
+        yield target.read_bytes(), losses_with
 
 
 def _on(run: Path, out: Path, name: str) -> Outcome:
@@ -305,6 +321,11 @@ def mutated_settings(run: Path, count: int = 300, **options: Any) -> Count:
 def mutated_evaluations(run: Path, count: int = 300, **options: Any) -> Count:
     """Faults in a result of an evaluation."""
     return mutated_file(run, "evaluations/*.json", count, **options)
+
+
+def mutated_recipes(run: Path, count: int = 300, **options: Any) -> Count:
+    """Faults in a recipe of one's own."""
+    return mutated_file(run, "recipe.toml", count, **options)
 
 
 def _without(section: str) -> Callable[[str], str]:
@@ -492,6 +513,7 @@ MUTATED = {
     "mutated summary": mutated_summary,
     "mutated settings": mutated_settings,
     "mutated evaluations": mutated_evaluations,
+    "mutated recipes": mutated_recipes,
 }
 WRITTEN = {"hostile settings": hostile_settings, "terminal injection": terminal_injection}
 

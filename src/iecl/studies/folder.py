@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from iecl.errors import UserError
-from iecl.files import check, read_json
+from iecl.files import check, damaged, read_json
 from iecl.runs.claim import lock_file
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.studies.cell import Names
@@ -59,6 +59,8 @@ class StudyFolder:
         """The names of what was asked for before."""
         found = read_json(self.names)
         check(found, str(self.names), known=dict.fromkeys(found, list[str]))
+        if not all(found.values()):
+            raise damaged(str(self.names), "a request has no names")
         return {request: Names(first, tuple(others)) for request, (first, *others) in found.items()}
 
     def add_names(self, names: dict[str, Names]) -> None:
