@@ -31,8 +31,8 @@ from iecl.data.pack_writer import pack
 from iecl.runs.claim import Claim
 from iecl.runs.directory import RunDirectory, write_json
 
-SECONDS = 20
-"""A command on a tiny run that takes longer does not answer."""
+SECONDS, LONGEST = 20, 600
+"""A command on a tiny run that computes for so long, or waits for so long on a busy machine, does not answer."""
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\u202e\u2066\u2028\r\nerror: forged"
 """Sets a title, clears the screen, colors, turns text around, and adds a line."""
@@ -70,14 +70,14 @@ def call(*words: str) -> Outcome:
                 return Outcome(iecl(list(words)), said.getvalue(), "")
         except SystemExit as ended:  # --help
             return Outcome(int(ended.code or 0), said.getvalue(), "")
-        except Exception as problem:
+        except (Exception, NoAnswer) as problem:
             return Outcome(None, said.getvalue(), f"{type(problem).__name__}: {problem}"[:200])
         finally:
             terminal.cache_clear()
 
 
-class NoAnswer(Exception):  # noqa: N818
-    """Raised in a command that takes too long."""
+class NoAnswer(BaseException):
+    """Raised in a command that takes too long, which must not take it for an error of a file."""
 
 
 @contextmanager
@@ -85,13 +85,16 @@ def _deadline() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise NoAnswer
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SECONDS)
+    timers = {signal.SIGPROF: (signal.ITIMER_PROF, SECONDS), signal.SIGALRM: (signal.ITIMER_REAL, LONGEST)}
+    before = {number: signal.signal(number, stop) for number in timers}
+    for timer, seconds in timers.values():
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 def make_run(folder: Path) -> Path:

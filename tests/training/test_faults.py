@@ -19,6 +19,7 @@ from iecl.runs import checkpoint
 from iecl.runs.claim import claim
 from iecl.runs.directory import RunDirectory
 from iecl.training import run as training_run
+from iecl.training.signals import StopFlag
 
 RUN = {
     "backbone": "resnet10-w16",
@@ -188,6 +189,15 @@ def test_a_stop_before_the_first_step_leaves_no_run_behind(
         iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, quiet=True, **RUN)
     assert caught.value.signal == signal.SIGTERM
     assert not (tmp_path / "run").exists()
+
+
+def test_a_request_that_comes_twice_to_a_process_of_several_does_not_end_it_before_it_has_saved() -> None:
+    with StopFlag(is_launched=True) as stop:
+        stop.is_polled = True
+        os.kill(os.getpid(), signal.SIGTERM)  # from the terminal
+        stop._since -= 60
+        os.kill(os.getpid(), signal.SIGTERM)  # from the parent, late
+        assert stop.signal == signal.SIGTERM
 
 
 class Command:

@@ -18,7 +18,10 @@ from iecl.runs.claim import lock_file
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.studies.cell import Names
 
-RECORD: dict[str, Any] = {"training": dict, "evaluations": dict, "error": str, "kind": list, "time": float}
+RECORD: dict[str, Any] = {"training": dict, "evaluations": dict[str, dict], "error": str, "kind": list, "time": float}
+NEEDED = {"training": "evaluations", "error": "time"}
+"""What a record that has the one must have besides."""
+MEASURED: dict[str, Any] = {"numbers": dict, "protocol_hash": str, "seconds": float}
 KEEP = ("none", "weights", "all")
 
 
@@ -34,7 +37,10 @@ class StudyFolder:
         """What is known of a cell; empty: nothing."""
         file = self.cells / f"{name}.json"
         found = read_json(file)
-        check(found, str(file), known=RECORD)
+        needed = {other: RECORD[other] for one, other in NEEDED.items() if one in found}
+        check(found, str(file), needed=needed, known=RECORD)
+        for key, measured in found.get("evaluations", {}).items():
+            check(measured, f"{key} in {file}", needed=MEASURED)
         return found
 
     def write(self, name: str, record: Mapping[str, Any]) -> None:

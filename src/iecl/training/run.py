@@ -80,7 +80,7 @@ def train_rank(
     is_first = launch is None or launch.rank == 0
     quiet = quiet or not is_first
     with (
-        StopFlag() as stop,
+        StopFlag(is_launched=launch is not None) as stop,
         log_to_terminal(quiet),
         lightning_quiet(),
         joined(launch),
