@@ -18,7 +18,7 @@ from iecl.runs.claim import lock_file
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.studies.cell import Names
 
-RECORD: dict[str, Any] = {"training": dict, "evaluations": dict[str, dict], "error": str, "kind": list, "time": float}
+RECORD: dict[str, Any] = {"training": dict, "evaluations": dict, "error": str, "kind": list, "time": float}
 NEEDED = {"training": "evaluations", "error": "time"}
 """What a record that has the one must have besides."""
 MEASURED: dict[str, Any] = {"numbers": dict, "protocol_hash": str, "seconds": float}
@@ -39,7 +39,9 @@ class StudyFolder:
         found = read_json(file)
         needed = {other: RECORD[other] for one, other in NEEDED.items() if one in found}
         check(found, str(file), needed=needed, known=RECORD)
-        for key, measured in found.get("evaluations", {}).items():
+        evaluations = found.get("evaluations", {})
+        check(evaluations, str(file), known=dict.fromkeys(evaluations, dict))
+        for key, measured in evaluations.items():
             check(measured, f"{key} in {file}", needed=MEASURED)
         return found
 
