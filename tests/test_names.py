@@ -163,3 +163,8 @@ def test_settings_under_their_first_names_are_those_of_today() -> None:
     config = make_config(method="moco-v2", flags=current_settings(old | {"data": {"name": "shapes", "canvas": 32}}))
     assert config.method_settings().ema_momentum.start == 0.5
     assert (config.augmentation.policy, config.training.batch_size, config.data.decode_size) == ("crop", 8, 32)
+
+
+def test_a_former_setting_beside_a_section_that_is_none_is_left_to_whoever_checks_sections() -> None:
+    values = {"objective": {"saib_gradient": "entropy"}, "saib": 3}
+    assert current_settings(values) == values

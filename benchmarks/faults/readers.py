@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from benchmarks.faults.trees import edited, toml
 from iecl import api
 from iecl.cli.command import main as iecl
 from iecl.console import terminal
@@ -30,8 +31,8 @@ from iecl.data.pack_writer import pack
 from iecl.runs.claim import Claim
 from iecl.runs.directory import RunDirectory, write_json
 
-SECONDS = 20
-"""A command on a tiny run that takes longer does not answer."""
+SECONDS, LONGEST = 20, 600
+"""A command on a tiny run that computes for so long, or waits for so long on a busy machine, does not answer."""
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\u202e\u2066\u2028\r\nerror: forged"
 """Sets a title, clears the screen, colors, turns text around, and adds a line."""
@@ -69,14 +70,14 @@ def call(*words: str) -> Outcome:
                 return Outcome(iecl(list(words)), said.getvalue(), "")
         except SystemExit as ended:  # --help
             return Outcome(int(ended.code or 0), said.getvalue(), "")
-        except Exception as problem:
+        except (Exception, NoAnswer) as problem:
             return Outcome(None, said.getvalue(), f"{type(problem).__name__}: {problem}"[:200])
         finally:
             terminal.cache_clear()
 
 
-class NoAnswer(Exception):  # noqa: N818
-    """Raised in a command that takes too long."""
+class NoAnswer(BaseException):
+    """Raised in a command that takes too long, which must not take it for an error of a file."""
 
 
 @contextmanager
@@ -84,13 +85,16 @@ def _deadline() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise NoAnswer
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SECONDS)
+    timers = {signal.SIGPROF: (signal.ITIMER_PROF, SECONDS), signal.SIGALRM: (signal.ITIMER_REAL, LONGEST)}
+    before = {number: signal.signal(number, stop) for number in timers}
+    for timer, seconds in timers.values():
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 def make_run(folder: Path) -> Path:
@@ -114,6 +118,8 @@ def make_run(folder: Path) -> Path:
         quiet=True,
     )
     run.evaluate("knn", quiet=True)
+    kept = {name: run.settings[name] for name in ("method", "data", "optimizer", "training")}
+    (run.path / "recipe.toml").write_text(toml({"base": "moco-v2/cifar", **kept}))
     return run.path
 
 
@@ -168,6 +174,8 @@ def commands(run: Path, out: Path) -> dict[str, list[str]]:
         "plan": ["plan", "--recipe", str(run), "--quiet"],
         "extend": ["extend", str(run), "--epochs", "4", "--out", str(out), "--overwrite", "--quiet"],
         "evaluate": ["evaluate", "knn", str(run), "--checkpoint", "last", "--quiet"],
+        "describe recipe": ["describe", str(run / "recipe.toml")],
+        "start": ["pretrain", "--recipe", str(run / "recipe.toml"), "--out", str(out), "--overwrite", "--quiet"],
     }
 
 
@@ -176,6 +184,7 @@ READERS = {
     "summary.json": ("describe", "describe --json", "resume"),
     "settings.toml": ("describe", "describe --json", "compare", "resume", "recipe", "plan", "extend", "evaluate"),
     "evaluations/*.json": ("describe", "describe --json", "compare"),
+    "recipe.toml": ("describe recipe", "start"),
 }
 """Commands by the files that they read."""
 
@@ -257,20 +266,30 @@ VALUES = (
 def mutated_file(run: Path, name: str, count: int, seed: int = 0, show: bool = False) -> Count:
     """Commands on a copy of a run in which one file is mutated; each fault is read by all commands that read it."""
     drawn, lost = random.Random(f"{name} {seed}"), 0
+    with damageable(run, name) as (raw, losses_with):
+        for number in range(count):
+            found = losses_with(drawn.choice((mutated, edited))(raw, drawn))
+            lost += bool(found)
+            for words in found if show else []:
+                print(f"{name} {number}: {words}", file=sys.stderr)
+    return Count(count, count - lost, lost)
+
+
+@contextmanager
+def damageable(run: Path, name: str) -> Iterator[tuple[bytes, Callable[[bytes], list[str]]]]:
+    """A file of a copy of a run, and what tells of commands that are lost if it holds something else."""
     with tempfile.TemporaryDirectory() as scratch, without_work():
         copy = Path(shutil.copytree(run, Path(scratch) / "run"))
         target = next(iter(sorted(copy.glob(name))))
-        if name == "metrics.jsonl":
-            (copy / "summary.json").unlink()
-        raw = target.read_bytes()
-        for number in range(count):
-            target.write_bytes(mutated(raw, drawn))
+        if name in ("metrics.jsonl", "settings.toml"):
+            (copy / "summary.json").unlink()  # the run is not finished
+
+        def losses_with(content: bytes) -> list[str]:
+            target.write_bytes(content)
             found = [(words, _on(copy, Path(scratch) / "out", words)) for words in READERS[name]]
-            bad = [(words, outcome) for words, outcome in found if outcome.is_lost]
-            lost += bool(bad)
-            for words, outcome in bad if show else []:
-                print(f"{name} {number}: {words}: {outcome.problem or outcome.said[:200]!r}", file=sys.stderr)
-    return Count(count, count - lost, lost)
+            return [f"{words}: {one.problem or one.said[:200]!r}" for words, one in found if one.is_lost]
+
+        yield target.read_bytes(), losses_with
 
 
 def _on(run: Path, out: Path, name: str) -> Outcome:
@@ -305,6 +324,11 @@ def mutated_settings(run: Path, count: int = 300, **options: Any) -> Count:
 def mutated_evaluations(run: Path, count: int = 300, **options: Any) -> Count:
     """Faults in a result of an evaluation."""
     return mutated_file(run, "evaluations/*.json", count, **options)
+
+
+def mutated_recipes(run: Path, count: int = 300, **options: Any) -> Count:
+    """Faults in a recipe of one's own."""
+    return mutated_file(run, "recipe.toml", count, **options)
 
 
 def _without(section: str) -> Callable[[str], str]:
@@ -492,6 +516,7 @@ MUTATED = {
     "mutated summary": mutated_summary,
     "mutated settings": mutated_settings,
     "mutated evaluations": mutated_evaluations,
+    "mutated recipes": mutated_recipes,
 }
 WRITTEN = {"hostile settings": hostile_settings, "terminal injection": terminal_injection}
 

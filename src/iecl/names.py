@@ -194,12 +194,14 @@ def current_settings(values: Mapping[str, Any]) -> dict[str, Any]:
         made[name] = (
             {former.get(key, key): item for key, item in table.items()} if isinstance(table, Mapping) else table
         )
-    objective = made.get("objective")
-    if isinstance(objective, Mapping) and objective.keys() & {"saib_gradient", "saib_weight_decay"}:
+    objective, saib = made.get("objective"), made.get("saib", {})
+    if not (isinstance(objective, Mapping) and isinstance(saib, Mapping)):  # whoever checks the sections says so
+        return made
+    if objective.keys() & {"saib_gradient", "saib_weight_decay"}:
         own = dict(objective)
         moved = FORMER_GRADIENTS.get(str(own.pop("saib_gradient", "")), {})
         decay = {"weight_decay": own.pop("saib_weight_decay")} if "saib_weight_decay" in own else {}
-        made |= {"objective": own, "saib": {**moved, **decay, **made.get("saib", {})}}
+        made |= {"objective": own, "saib": {**moved, **decay, **saib}}
     return made
 
 

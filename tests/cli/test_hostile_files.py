@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,17 @@ from benchmarks.faults.readers import (
     Count,
     call,
     commands,
+    damageable,
     hostile_settings,
     make_run,
+    mutated,
     mutated_file,
     terminal_injection,
     without_work,
 )
+from benchmarks.faults.trees import edited
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +34,35 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("faults"))
 
 
+def no_content_is_lost(run: Path, name: str, count: int, *, is_repeatable: bool) -> None:
+    """Try so many contents of a file; hypothesis shrinks one that a command does not survive."""
+    with damageable(run, name) as (raw, losses_with):
+        longest = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+
+        @settings(max_examples=count, derandomize=is_repeatable, **longest)
+        @given(st.randoms(use_true_random=False), st.sampled_from((edited, mutated)))
+        def survives(drawn: random.Random, change: Callable[[bytes, random.Random], bytes]) -> None:
+            assert losses_with(change(raw, drawn)) == []
+
+        survives()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_content_of_a_file_of_a_run_crashes_a_command(name: str, run: Path) -> None:
+    no_content_is_lost(run, name, 20 if name == "settings.toml" else 80, is_repeatable=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_none_of_ten_thousand_contents_crashes_a_command(name: str, run: Path) -> None:
+    no_content_is_lost(run, name, 10_000, is_repeatable=False)
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_no_fault_in_a_file_of_a_run_crashes_a_command(name: str, run: Path) -> None:
     assert len(READERS) == len(MUTATED)
-    found = mutated_file(run, name, count=12, seed=1, show=True)
-    assert found == Count(12, 12, 0)
+    found = mutated_file(run, name, count=3, seed=1, show=True)
+    assert found == Count(3, 3, 0)
 
 
 def test_no_hostile_settings_crash_a_command(run: Path) -> None:

@@ -201,3 +201,17 @@ def test_hits_survive_their_packing() -> None:
 def test_what_is_known_of_details_is_filed_under_the_names_that_protocols_have(evaluation: str) -> None:
     settings = {field.name for field in fields(EVALUATIONS[evaluation].load().Settings)}
     assert EFFECTS[evaluation].keys() <= settings | {"features", "voc_metrics", "data"}
+
+
+def test_a_result_of_no_image_is_no_result(tmp_path: Path) -> None:
+    file = Path(write(tmp_path, "a"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"n_test": 0, "hits": ""}))
+    with pytest.raises(UserError, match="it was measured on no image"):
+        compare([str(file), write(tmp_path, "b")])
+
+
+def test_seeds_whose_number_is_none_show_nothing(tmp_path: Path) -> None:
+    (pair,) = compare([write(tmp_path, name, by_seed={"top1": ["NaN", 0.5]}) for name in "ab"])["comparisons"]
+    assert pair["is_comparable"]
+    assert pair["is_noise"]
+    assert all(math.isnan(one["low"]) for one in pair["intervals"])

@@ -470,6 +470,17 @@ def test_a_file_that_changes_while_it_is_used_stops_the_reader_with_one_line(
     assert "make it again with iecl pack" in caught.value.do
 
 
+def test_bytes_that_change_under_the_old_date_are_noticed_by_every_part_of_a_file(packed: Path) -> None:
+    os.utime(packed, ns=(0, 0))
+    file = open_packed(packed)
+    sources = [PackedSource(file, file.part_for("train")) for _ in range(2)]
+    index = np.arange(3)
+    assert all(source.read(index).bad == () for source in sources)
+    overwritten(packed)
+    os.utime(packed, ns=(0, 0))
+    assert all(source.read(index).bad == ((0, DAMAGED),) for source in sources)
+
+
 def test_a_file_that_is_cut_short_while_it_is_used_does_not_kill_the_process(packed: Path) -> None:
     program = (
         "import os, sys, numpy as np\n"

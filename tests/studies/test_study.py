@@ -15,8 +15,10 @@ import iecl
 from iecl.cli.command import main
 from iecl.comparison.differences import over_seeds
 from iecl.errors import UserError
+from iecl.runs.directory import write_json
 from iecl.studies.cell import Measurement, Names
 from iecl.studies.engine import CellStatus
+from iecl.studies.folder import StudyFolder
 from iecl.studies.report import report, write_report
 from iecl.studies.study import Place, Study, read_study
 from iecl.training.config import make_config
@@ -273,3 +275,25 @@ def test_an_arm_may_start_from_weights(tmp_path: Path) -> None:
     assert cells[Place("high", "digits", 0)].init_from == ""
     with pytest.raises(UserError, match="init_from is no setting"):
         read_study(written(tmp_path, text.replace('"old.safetensors"', "5")))
+
+
+def test_names_that_somebody_emptied_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "names.json").write_text('{"request": []}')
+    with pytest.raises(UserError, match=r"names\.json is damaged: a request has no names"):
+        StudyFolder(tmp_path).known_names()
+
+
+@pytest.mark.parametrize(
+    ("record", "how"),
+    [
+        ({"training": {}}, "it has no evaluations"),
+        ({"training": {}, "evaluations": {"a": 3}}, "a is not a table"),
+        ({"training": {}, "evaluations": {"a": {"numbers": {}}}}, "it has no protocol_hash"),
+        ({"error": "no memory"}, "it has no time"),
+    ],
+)
+def test_a_record_that_lacks_what_a_report_needs_is_one_line(record: dict[str, Any], how: str, tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    write_json(tmp_path / "cells" / "name.json", record)
+    with pytest.raises(UserError, match=f"is damaged: {how}"):
+        StudyFolder(tmp_path).record("name")

@@ -16,8 +16,10 @@ import pytest
 import iecl
 from iecl.errors import TrainingError, UserError
 from iecl.runs import checkpoint
+from iecl.runs.claim import claim
 from iecl.runs.directory import RunDirectory
 from iecl.training import run as training_run
+from iecl.training.signals import StopFlag
 
 RUN = {
     "backbone": "resnet10-w16",
@@ -101,6 +103,50 @@ def test_a_run_directory_that_is_gone_is_one_line(
         iecl.pretrain(image_folder, run, sets=tiny, quiet=True, **RUN)
 
 
+def test_a_run_that_took_the_place_of_a_removed_one_is_left_as_it_is(
+    image_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, append = tmp_path / "run", RunDirectory.append_metrics
+    other = {"settings.toml": "another", "metrics.jsonl": '{"step": 1}\n'}
+
+    def replacing(self: RunDirectory, row: dict[str, Any]) -> None:
+        if row["step"] == 7:
+            shutil.rmtree(run)
+            with claim(run):  # somebody else starts here, and ends before we look
+                for name, text in other.items():
+                    (run / name).write_text(text)
+        append(self, row)
+
+    monkeypatch.setattr(RunDirectory, "append_metrics", replacing)
+    with pytest.raises(TrainingError, match="was removed, and another run has taken its place"):
+        iecl.pretrain(image_folder, run, sets=tiny, quiet=True, **RUN)
+    assert {path.name: path.read_text() for path in run.iterdir() if path.is_file() and path.name != ".lock"} == other
+    assert not list((run / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("with_folders", [True, False])
+def test_images_that_are_deleted_while_a_run_reads_them_are_one_line(
+    with_folders: bool, image_folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = RunDirectory.append_metrics
+
+    def deleting(self: RunDirectory, row: dict[str, Any]) -> None:
+        if row["step"] == 7:
+            for folder in list(image_folder.iterdir()):
+                shutil.rmtree(folder)
+                if not with_folders:
+                    folder.mkdir()
+        append(self, row)
+
+    monkeypatch.setattr(RunDirectory, "append_metrics", deleting)
+    monkeypatch.setattr("iecl.data.folder.PATIENCE", 0.1)
+    words = "is gone: there is nothing in it" if with_folders else "cannot be read|can be read"
+    with pytest.raises(TrainingError, match=words) as caught:
+        iecl.pretrain(image_folder, tmp_path / "run", sets=[*tiny, "data.cache_megabytes=0"], quiet=True, **RUN)
+    assert "\n" not in str(caught.value)
+    assert is_kept(tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -143,6 +189,15 @@ def test_a_stop_before_the_first_step_leaves_no_run_behind(
         iecl.pretrain(image_folder, tmp_path / "run", sets=tiny, quiet=True, **RUN)
     assert caught.value.signal == signal.SIGTERM
     assert not (tmp_path / "run").exists()
+
+
+def test_a_request_that_comes_twice_to_a_process_of_several_does_not_end_it_before_it_has_saved() -> None:
+    with StopFlag(is_launched=True) as stop:
+        stop.is_polled = True
+        os.kill(os.getpid(), signal.SIGTERM)  # from the terminal
+        stop._since -= 60
+        os.kill(os.getpid(), signal.SIGTERM)  # from the parent, late
+        assert stop.signal == signal.SIGTERM
 
 
 class Command:

@@ -1,6 +1,7 @@
 """Weights that prove themselves: what a file carries, what damage is noticed, what a stranger needs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from safetensors.torch import load_file
 
 from iecl.api import export, verify
 from iecl.backbones.factory import make_backbone
+from iecl.cli.command import main
 from iecl.errors import UserError
+from iecl.weights import verification
+from iecl.weights.external import random_model
 from iecl.weights.file import fingerprint, load_weights, save_weights
 from iecl.weights.proof import IMAGES, SHOWN, proof_images
 from made_runs import MadeRun
@@ -97,3 +101,43 @@ def test_the_built_in_images_are_what_the_documentation_says() -> None:
     assert images.shape == (IMAGES, 3, 4, 4)
     assert images.flatten()[10].item() == pytest.approx(10 * 0.6180339887498949 % 1)
     assert SHOWN == 8
+
+
+def unsolvable(*_: object) -> None:
+    raise torch.linalg.LinAlgError("the input matrix contained non-finite values")
+
+
+def constant_network() -> torch.nn.Module:
+    made = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(12, 4))
+    made.load_state_dict({name: torch.full_like(value, 0.5) for name, value in made.state_dict().items()})
+    return made
+
+
+def test_side_information_that_cannot_be_computed_refuses_no_file(
+    exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.linalg, "eigvalsh", unsolvable)
+    verification._random_spectra.cache_clear()
+    assert main(["verify", str(exported)]) == 0
+    assert "singular values cannot be compared: it was trained" in capsys.readouterr().out
+    assert verify(exported)["spectrum_distance"] is None
+
+
+def test_a_network_for_gray_images_is_held_against_one_for_gray_images() -> None:
+    model = random_model("resnet10-w16", image_size=8)
+    gray = replace(
+        model, info=replace(model.info, mean=(0.5,), std=(0.5,)), backbone=make_backbone("resnet10-w16", 5, channels=1)
+    )
+    assert verification.distance_from_random(gray).spectrum == pytest.approx(1, abs=0.5)
+
+
+def test_of_a_network_that_always_begins_alike_it_is_not_said_whether_it_was_trained() -> None:
+    model = random_model(f"{__name__}:constant_network", image_size=8)
+    assert verification.distance_from_random(model) == verification.Distance(moved=None, spectrum=None)
+    assert verification.distance_from_random(model).is_random is None
+
+
+def test_weights_that_are_not_finite_are_told_by_a_value_and_not_by_an_exception() -> None:
+    model = random_model("resnet10-w16", image_size=8)
+    torch.nn.init.constant_(model.backbone.conv1.weight, torch.nan)
+    assert verification.distance_from_random(model).spectrum is None

@@ -23,13 +23,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     result = api.verify(args.file, against=args.against, **source(args))
     norms = result["norms_moved"]
     moved = "no norms" if norms is None else f"{100 * norms:.0f} % of the parameters of its norms have moved"
-    spectrum = f"singular values {result['spectrum_distance']:.1f} times as far away as those of another random one"
-    verdict = "IT LOOKS LIKE AN UNTRAINED NETWORK" if result["is_random"] else "it was trained"
+    far = result["spectrum_distance"]
+    spectrum = "singular values "
+    spectrum += "cannot be compared" if far is None else f"{far:.1f} times as far away as those of another random one"
+    verdicts = {True: "IT LOOKS LIKE AN UNTRAINED NETWORK", False: "it was trained", None: "trained or not, unknown"}
     say(
         args,
         f"{result['path']}: {result['weights']}",
         f"features of the built-in images: {result['features']}",
         f"metadata: {result['metadata']}",
-        f"compared with a random {result['backbone']}: {moved}, {spectrum}: {verdict}",
+        f"compared with a random {result['backbone']}: {moved}, {spectrum}: {verdicts[result['is_random']]}",
     )
     return result

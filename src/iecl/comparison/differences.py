@@ -47,6 +47,8 @@ def _percentiles(means: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[f
 def over_seeds(apart: Sequence[float], *, is_resampled: bool = False) -> Interval:
     """Where the mean of two or more paired differences lies: by Student's t, or by a bootstrap, too narrow for few."""
     pairs, middle = len(apart), mean(apart)
+    if not math.isfinite(middle):  # a number of one seed is not: nothing can be said
+        return Interval(math.nan, math.nan, f"paired over {pairs} seeds")
     if is_resampled:
         return Interval(*_percentiles(_resampled(np.array(apart, float))), f"paired bootstrap over {pairs} seeds")
     from scipy.special import stdtrit  # comes with scikit-learn

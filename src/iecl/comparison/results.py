@@ -108,7 +108,9 @@ def _fault_of_numbers(found: Mapping[str, Any]) -> str:
     shares = [number(share) for share in (found[name], *found.get("by_seed", {}).get(name, []))]
     if not all(math.isnan(share) or 0 <= share <= 1 for share in shares):
         return f"{name} is not a share, from 0 to 1"
-    if n_test < 0 or (hits is not None and (len(hits) != 2 * -(-n_test // 8) or not set(hits) <= set(hexdigits))):
+    if n_test < 1:
+        return "it was measured on no image"
+    if hits is not None and (len(hits) != 2 * -(-n_test // 8) or not set(hits) <= set(hexdigits)):
         return "its hits are not those of n_test images"
     return ""
 

@@ -96,7 +96,7 @@ def _pair(first: Result, second: Result) -> dict[str, Any]:
             "words": words,
         }
     found = difference(first, second)
-    is_noise = any(one.low <= 0 <= one.high for one in found)
+    is_noise = not all(one.low > 0 or one.high < 0 for one in found)  # so that NaN is never more than noise
     verdict = "inside the noise" if is_noise else "more than noise"
     ways = "; ".join(f"{100 * one.low:+.2f} to {100 * one.high:+.2f} ({one.way})" for one in found)
     return who | {

@@ -90,11 +90,11 @@ class Content:
     def __init__(self, path: Path) -> None:
         self.path, self.handle = path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self.handle)
-        self.size, self._changed = self._state()
+        self.size, self._written, self.changed = self._state()
 
-    def _state(self) -> tuple[int, int]:
+    def _state(self) -> tuple[int, int, int]:
         found = os.fstat(self.handle)
-        return found.st_size, found.st_mtime_ns  # its ctime changes too when its name goes to another file
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def read(self, start: int, length: int) -> Table:
         """So many bytes from a place on."""
@@ -119,14 +119,20 @@ class Content:
                 raise self._other()
             done += count
 
-    def check(self) -> None:
+    def check(self) -> int:
         """Refuse what was read since the file was opened, if the file has been written to meanwhile.
 
+        Returns:
+            When anything of the file has changed, at first `changed`. Its name may have gone to another file, or it was
+            written to and given its old date again: what is read then must be held against its sums.
+
         Raises:
-            TrainingError: it has.
+            TrainingError: it has another size or date.
         """
-        if self._state() != (self.size, self._changed):
+        size, written, changed = self._state()
+        if (size, written) != (self.size, self._written):
             raise self._other()
+        return changed
 
     def _other(self) -> TrainingError:
         return TrainingError(

@@ -45,6 +45,7 @@ class PackedSource:
         self._sizes, self._sums, self._sums_of = part.tables["sizes"], part.tables["sums"], SUMS[file.version]
         self._is_checked = np.zeros(part.count, bool)
         self._content, self._start, self._bytes = file.content, part.pixels, 3 * file.side**2
+        self._as_of = file.content.changed
         self._can_stay = part.count * self._bytes < _STAYS * _memory()
 
     def __len__(self) -> int:
@@ -70,7 +71,9 @@ class PackedSource:
         """
         copied = np.empty((len(index), self._bytes), np.uint8)
         self._copy(copied, self._start + index * self._bytes)
-        self._content.check()  # afterwards, so that a change in the middle is noticed too
+        changed = self._content.check()  # afterwards, so that a change in the middle is noticed too
+        if changed != self._as_of:
+            self._as_of, self._is_checked[:] = changed, False
         rows = torch.from_numpy(copied)
         bad = self._changed(index, rows)
         rows[bad] = 0

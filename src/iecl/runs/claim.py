@@ -65,7 +65,7 @@ def claim(path: Path | str, *, resume: bool = False, overwrite: bool = False) ->
         try:
             yield claimed
         except BaseException as problem:
-            if not resume:
+            if not resume and is_open_at(handle, run.lock):  # or it is another run's by now
                 _clean_up(run, isinstance(problem, TrainingError) or was_trained(run, claimed.steps_before))
             raise
         run.drop_overwritten()

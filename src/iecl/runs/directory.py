@@ -21,14 +21,16 @@ import json
 import math
 import os
 import shutil
+import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from iecl.console import json_escaped
-from iecl.errors import UserError
-from iecl.files import write_atomically
+from iecl.errors import TrainingError, UserError
+from iecl.files import is_open_at, write_atomically
 from iecl.names import current_settings
 from iecl.runs.records import read_metrics, read_summary
 from iecl.settings import read_toml
@@ -56,6 +58,7 @@ class RunDirectory:
         self.lock = self.path / ".lock"
         self.overwritten = self.path / ".overwritten"
         self.moving = self.path / ".moving"
+        self._watched = -1
 
     @property
     def holds_run(self) -> bool:
@@ -151,6 +154,26 @@ class RunDirectory:
         """Every setting by section, under the names of today."""
         return current_settings(read_toml(self.settings))
 
+    def watch(self) -> None:
+        """Remember the lock by which this place is ours: what is written later must not go into another run."""
+        with suppress(FileNotFoundError):
+            self._watched = os.open(self.lock, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            weakref.finalize(self, os.close, self._watched)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether somebody removed the run while it was written, and began another one in its place."""
+        return self._watched >= 0 and self.lock.exists() and not is_open_at(self._watched, self.lock)
+
+    def refuse_replaced(self) -> None:
+        """Raise a `TrainingError` if this place belongs to another run by now."""
+        if self.is_replaced:
+            raise TrainingError(
+                f"{self.path} was removed, and another run has taken its place",
+                where=str(self.lock),
+                do="that one is left as it is; start this one again in another --out",
+            )
+
     def append_history(self, row: Mapping[str, Any]) -> None:
         """Note what begins now, and where it comes from."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -159,6 +182,7 @@ class RunDirectory:
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl."""
+        self.refuse_replaced()
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(strict_json(row) + "\n")
 

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from iecl.errors import UserError
-from iecl.files import check, read_json
+from iecl.files import check, damaged, read_json
 from iecl.runs.claim import lock_file
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.studies.cell import Names
 
 RECORD: dict[str, Any] = {"training": dict, "evaluations": dict, "error": str, "kind": list, "time": float}
+NEEDED = {"training": "evaluations", "error": "time"}
+"""What a record that has the one must have besides."""
+MEASURED: dict[str, Any] = {"numbers": dict, "protocol_hash": str, "seconds": float}
 KEEP = ("none", "weights", "all")
 
 
@@ -34,7 +37,12 @@ class StudyFolder:
         """What is known of a cell; empty: nothing."""
         file = self.cells / f"{name}.json"
         found = read_json(file)
-        check(found, str(file), known=RECORD)
+        needed = {other: RECORD[other] for one, other in NEEDED.items() if one in found}
+        check(found, str(file), needed=needed, known=RECORD)
+        evaluations = found.get("evaluations", {})
+        check(evaluations, str(file), known=dict.fromkeys(evaluations, dict))
+        for key, measured in evaluations.items():
+            check(measured, f"{key} in {file}", needed=MEASURED)
         return found
 
     def write(self, name: str, record: Mapping[str, Any]) -> None:
@@ -59,6 +67,8 @@ class StudyFolder:
         """The names of what was asked for before."""
         found = read_json(self.names)
         check(found, str(self.names), known=dict.fromkeys(found, list[str]))
+        if not all(found.values()):
+            raise damaged(str(self.names), "a request has no names")
         return {request: Names(first, tuple(others)) for request, (first, *others) in found.items()}
 
     def add_names(self, names: dict[str, Names]) -> None:

@@ -269,6 +269,7 @@ class Loop:
         """Write a checkpoint; every process waits until it is on the disk."""
         self.recorder.flush()
         if self.fabric.is_global_zero:
+            self.run.refuse_replaced()
             save_checkpoint(self.run.checkpoints, self._state(), is_best=is_best)
             self.run.drop_overwritten()
             file = self.run.checkpoints / "last.ckpt"

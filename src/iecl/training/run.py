@@ -80,7 +80,7 @@ def train_rank(
     is_first = launch is None or launch.rank == 0
     quiet = quiet or not is_first
     with (
-        StopFlag() as stop,
+        StopFlag(is_launched=launch is not None) as stop,
         log_to_terminal(quiet),
         lightning_quiet(),
         joined(launch),
@@ -107,6 +107,7 @@ class _Training:
 
     def __init__(self, config: RunConfig, run: RunDirectory, line: ProgressLine, launch: Launch | None) -> None:
         self.config, self.run, self.line, self.launch = config, run, line, launch
+        self.run.watch()
         self.fabric = make_fabric(config.training, run.path, launch)
         self.loop: Loop | None = None
 
@@ -120,7 +121,7 @@ class _Training:
             if problem is None:
                 raise
             with suppress(OSError, UserError):  # the run directory may be what is gone
-                if isinstance(problem, TrainingError) and self.fabric.is_global_zero:
+                if isinstance(problem, TrainingError) and self.fabric.is_global_zero and not self.run.is_replaced:
                     _write_summary(self.run, {"finished": False, "stopped": str(problem)})
             log.error("%s", problem, extra={"in_file_only": True})  # whoever catches it shows it
             raise problem from raised

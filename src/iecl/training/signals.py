@@ -15,10 +15,14 @@ REPEATED = 2.0
 
 
 class StopFlag:
-    """Whether somebody asked the run to stop. Use it as a context around set-up and loop."""
+    """Whether somebody asked the run to stop. Use it as a context around set-up and loop.
 
-    def __init__(self) -> None:
-        self.signal = 0
+    Asked again, it ends the process at once, unless a launcher started it: one request reaches such a process from the
+    terminal and from the launcher, on a busy machine seconds apart, and the launcher kills those that take too long.
+    """
+
+    def __init__(self, *, is_launched: bool = False) -> None:
+        self.signal, self.is_launched = 0, is_launched
         self.is_polled = False
         """Whether a loop looks at the flag; until then a signal raises `Interrupted` wherever the program is."""
         self._since = 0.0
@@ -34,7 +38,8 @@ class StopFlag:
         return self
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
-        if self.signal and time.monotonic() - self._since > REPEATED:  # somebody does not want to wait
+        is_repeated = self.signal and time.monotonic() - self._since > REPEATED
+        if is_repeated and not self.is_launched:  # somebody does not want to wait
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         if not self.signal:
