@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         pretrain,
         preview,
         replay,
+        report,
         verify,
     )
     from iecl.errors import UserError
@@ -58,6 +59,7 @@ _HOMES = {
     "bench": "iecl.repository",
     "compare": "iecl.api",
     "replay": "iecl.api",
+    "report": "iecl.api",
     "draw_views": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.methods.ie_cl",
@@ -94,6 +96,7 @@ __all__ = [
     "pretrain",
     "preview",
     "replay",
+    "report",
     "study",
     "verify",
 ]

@@ -23,6 +23,8 @@ VERBS = {
     "evaluate": "measure a backbone: kNN, linear probe, and more; or all at once",
     "compare": "compare results: protocols, confidence intervals, noise",
     "study": "run arms and seeds in resumable cells, and compare them with intervals",
+    "report": "write one page about runs: verdict, curves, views, neighbors, a map of the images, results",
+    "watch": "show that page in a browser while a run is trained",
     "embed": "write one feature vector per image",
     "export": "write a backbone for other programs",
     "inspect": "follow entropy through block and encoder: where it is added and where it is lost",
