@@ -112,6 +112,7 @@ def test_no_file_has_a_name_that_says_nothing(word: str) -> None:
         "import iecl.studies.engine as e, iecl.studies.cell as c; e.look_at_cells([c.Cell(data='digits')], 'nowhere')",
         "import iecl.training.config as p; p.make_config(flags={'data': {'name': 'shapes'}})",
         "import iecl.data.defaults",
+        "import iecl.reporting.live, iecl.reporting.making",
     ],
 )
 def test_looking_around_does_not_import_torch(code: str) -> None:

@@ -18,6 +18,14 @@ from iecl.runs.directory import RunDirectory, strict_json
 FORMAT = 1
 NAME = "sights.json"
 NEEDED: dict[str, Any] = {"format": int, "key": str, "sights": dict}
+KNOWN: dict[str, Any] = {
+    "notes": list[str],
+    "shown": int,
+    "total": int,
+    "checkpoint": str,
+    "gallery": dict,
+    "map": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,8 @@ def _kept(run: RunDirectory) -> dict[str, Any]:
         found = read_json(_folder(run) / NAME)
     except UserError:
         return {}
-    return {} if fault(found, needed=NEEDED) or found["format"] != FORMAT else found
+    is_wrong = fault(found, needed=NEEDED) or found["format"] != FORMAT or fault(found["sights"], known=KNOWN)
+    return {} if is_wrong else found
 
 
 def _key(run: RunDirectory, asked: SightSettings) -> str:

@@ -20,7 +20,7 @@ PAIRS, EXAMPLES = 6, 4
 def confused(sample: Sampled, gallery: Gallery) -> dict[str, Any] | None:
     """The classes that weighted kNN gives to images, test images by training images or each left out of the vote."""
     known = np.flatnonzero(sample.labels >= 0)
-    if len(set(sample.labels[known].tolist())) < 2 or len(known) < 2 * K:
+    if len(set(sample.labels[known].tolist())) < 2 or len(known) <= K:
         return None
     is_test = sample.split[known] == 1
     way = "test images by training images" if is_test.any() and not is_test.all() else "each image by all others"

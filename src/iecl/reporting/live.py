@@ -102,9 +102,11 @@ class _PageHandler(BaseHTTPRequestHandler):
         """The page, or its data if they have changed; anything else is not there."""
         asked, live = urlsplit(self.path), self.live
         names = {f"{HOST}:{live.server.server_port}", f"localhost:{live.server.server_port}"}
-        token, _, rest = asked.path.removeprefix("/").partition("/")
-        is_known = secrets.compare_digest(token.encode(errors="replace"), live.token.encode())
-        if not is_known or rest not in ("", "data.json") or self.headers.get("Host") not in names:
+        is_page, is_data = (
+            secrets.compare_digest(asked.path.encode(errors="replace"), f"/{live.token}/{name}".encode())
+            for name in ("", "data.json")
+        )
+        if not (is_page or is_data) or self.headers.get("Host") not in names:
             self._answer(404, b"", "text/plain")
             return
         live.answers += 1
@@ -113,7 +115,7 @@ class _PageHandler(BaseHTTPRequestHandler):
         except UserError as problem:  # the run was moved away
             self._answer(503, problem.what.encode(errors="replace"), "text/plain")
             return
-        if not rest:
+        if is_page:
             self._answer(200, written(document, is_live=True).html.encode(), "text/html")
         elif parse_qs(asked.query).get("have") == [document["mark"]]:
             self._answer(204, b"", "application/json")

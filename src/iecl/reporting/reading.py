@@ -35,7 +35,8 @@ class RunReader:
     def __init__(self, path: Path | str) -> None:
         self.run = RunDirectory.existing(path)
         self.problems: list[str] = []
-        self.settings = self._tried(self.run.read_settings, {})
+        found = self._tried(self.run.read_settings, {})
+        self.settings = {name: table for name, table in found.items() if isinstance(table, Mapping)}
         self.summary = self._tried(self.run.read_summary, {})
         self.environment = self._tried(lambda: read_json(self.run.environment), {})
         self.rows: list[Row] = []
@@ -55,8 +56,7 @@ class RunReader:
     def setting(self, place: str) -> Any:
         """The value of `section.key`; None where there is none."""
         section, _, key = place.partition(".")
-        table = self.settings.get(section)
-        return table.get(key) if isinstance(table, Mapping) else None
+        return self.settings.get(section, {}).get(key)
 
     def read(self) -> dict[str, Any]:
         """Everything but the curves."""
@@ -124,20 +124,23 @@ class RunReader:
 
     def sentence(self, state: str) -> str:
         """What was trained on what, for how long."""
-        method, host = self.setting("method.name"), self.setting("method.host")
-        name = f"{method} around {host}" if host else f"{method or 'an unknown method'}"
         epochs, images = self.setting("training.epochs"), self.summary.get("images")
-        data = f"{images:,} images of {self.setting('data.name')}" if images else str(self.setting("data.name"))
+        data = str(self.setting("data.name"))
+        data = f"{images:,} images of {data}" if type(images) is int and images else data
         step = self.rows[-1]["step"] if self.rows else 0
-        said = f"{name} trained {self.setting('backbone.name')} on {data}"
+        said = f"{self._method_name()} trained {self.setting('backbone.name')} on {data}"
         if state == "finished":
             seconds = self.summary.get("seconds")
-            took = f" in {duration(seconds)}" if isinstance(seconds, int | float) and math.isfinite(seconds) else ""
+            took = f" in {duration(seconds)}" if _is_finite(seconds) else ""
             return f"{said} for {counted(epochs, 'epoch') if type(epochs) is int else 'some epochs'}{took}."
-        epoch = int(self.rows[-1].get("epoch", 0)) + 1 if self.rows else 0
-        left = self._seconds_left(step)
-        ending = f"; about {duration(left)} left" if left and state == "running" else ""
+        seen = [int(row["epoch"]) + 1 for row in self.rows if _is_finite(row.get("epoch"))]
+        epoch, left = seen[-1] if seen else 0, self._seconds_left(step)
+        ending = f"; about {duration(left)} left" if left and _is_finite(left) and state == "running" else ""
         return f"{said}: {state}, epoch {epoch} of {epochs}, step {step:,}{ending}."
+
+    def _method_name(self) -> str:
+        method, host = self.setting("method.name"), self.setting("method.host")
+        return f"{method} around {host}" if host else f"{method or 'an unknown method'}"
 
     def _seconds_left(self, step: int) -> float | None:
         """From the length of the epochs so far and the last speed."""
@@ -158,8 +161,8 @@ class RunReader:
         packages = self.environment.get("packages")
         versions = packages if isinstance(packages, Mapping) else {}
         found = {
-            "method": self.setting("method.name"),
-            f"{method}": about,
+            "method": self._method_name(),
+            "what it does": about,
             "input block": self.setting("saib.form"),
             "backbone": self.setting("backbone.name"),
             "images": self.setting("data.name"),
@@ -243,8 +246,12 @@ class RunReader:
             return file.read(LOG_BYTES).decode(errors="replace").splitlines()[-LOG_LINES:]
 
 
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
 def _megabytes(value: Any) -> str:
-    return f"{value:,} MB" if type(value) in (int, float) and math.isfinite(value) else ""
+    return f"{value:,} MB" if _is_finite(value) else ""
 
 
 def _results(file: Path) -> list[Result]:

@@ -31,11 +31,19 @@ function header(page) {
       + "lists of numbers, called embeddings. This page tells how it went and what came out."));
 }
 
+function galleryOf(page) {
+  try {
+    return new Sheets(page.sights.gallery);
+  } catch { // there is none, or it is damaged: words have to do
+    return { tile: (number, alt) => el("span", { class: "tile", title: alt, role: "img", "aria-label": alt }) };
+  }
+}
+
 const maps = {}; // the map is made once: an update of the curves leaves it as the reader has it
 
 function render(page) {
   charts.clear();
-  const pictures = page.sights?.gallery ? new Sheets(page.sights.gallery) : { tile: () => el("span", {}) };
+  const pictures = galleryOf(page);
   const built = Object.keys(sections).map((name) => {
     const key = OF_IMAGES.includes(name) && page.sights ? `${name} ${page.sights.key || ""}` : null;
     if (key && maps[name]?.key === key) return maps[name].element;
