@@ -13,7 +13,7 @@ BATCH = 128
 def demo(
     out: str | Path, *, epochs: int = 4, seed: int = 0, overwrite: bool = False, quiet: bool = False
 ) -> dict[str, Any]:
-    """Pretrain on `shapes`, measure kNN of the result and of two ways of doing nothing; write report.html and demo.json."""
+    """Pretrain on `shapes`, measure kNN of it and of two ways of doing nothing; write report.html and demo.json."""
     run = api.pretrain(
         "shapes",
         out,

@@ -5,6 +5,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from base64 import b64decode
 from pathlib import Path
@@ -14,6 +15,13 @@ from typing import Any
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ABSENT = "there is no chromium here"
 PATIENCE = 60.0
+START = """
+import fcntl, os, sys
+high = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 50) for number in sys.argv[1:3]]
+os.dup2(high[0], 3), os.dup2(high[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Chromium listens on file 3 and answers on file 4, whatever else this process has open."""
 
 
 class Browser:
@@ -26,9 +34,8 @@ class Browser:
         flags = ["--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu"]
         flags += ["--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars"]
         flags += [f"--user-data-dir={folder / 'profile'}", f"--window-size={width},{height}"]
-        shell = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}'  # the two numbers that Chromium listens on
         self._process = subprocess.Popen(
-            ["sh", "-c", shell, PROGRAM, *flags],
+            [sys.executable, "-c", START, str(to_read), str(to_write), PROGRAM, *flags],
             pass_fds=(to_read, to_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -88,11 +88,12 @@ def test_pointing_at_an_image_shows_its_own_thumbnail_and_name(opened: Browser, 
 
 def test_a_lasso_lists_the_files_within_and_no_other(opened: Browser, made: dict[str, Any]) -> None:
     names, points = on_screen(opened, made)
-    middle, reach = points.mean(0), np.ptp(points, axis=0).max() / 3
-    corners = [(middle[0] + reach * np.cos(a), middle[1] + reach * np.sin(a)) for a in np.linspace(0, 2 * np.pi, 24)]
+    angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+    around = np.median(points, axis=0) + 90 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    corners = np.clip(around, points.min(0), points.max(0))  # within the map
     opened.drag([(float(x), float(y)) for x, y in corners], modifiers=8)  # Shift
     listed = opened.run("[...document.querySelectorAll('.files li')].map((one) => one.textContent)")
-    inside = [name for name, point in zip(names, points, strict=True) if _is_within(point, np.array(corners))]
+    inside = [name for name, point in zip(names, points, strict=True) if _is_within(point, corners)]
     assert 0 < len(inside) < len(names)
     assert [name for name in names if any(name.endswith(end) for end in listed)] == inside
     assert len(listed) == len(inside)

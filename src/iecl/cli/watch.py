@@ -1,6 +1,7 @@
 """`iecl watch RUN`: the report of a run while it is trained, for a browser on this machine."""
 
 import argparse
+from contextlib import suppress
 from typing import Any
 
 from iecl.cli.command import say
@@ -16,7 +17,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Serve until Ctrl-C."""
     from iecl.reporting.live import LiveServer
 
-    with LiveServer(args.runs, args.port) as server:
+    with LiveServer(args.runs, args.port) as server, suppress(KeyboardInterrupt):  # which is how it is meant to end
         say(args, f"open {server.url}", "only this machine can; Ctrl-C ends it, and not the run")
-        server.serve_until_interrupted()
+        server.serve()
     return {"runs": args.runs, "answers": server.answers}

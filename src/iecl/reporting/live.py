@@ -53,12 +53,9 @@ class LiveServer:
     ) -> None:
         self.server.server_close()
 
-    def serve_until_interrupted(self) -> None:
-        """Answer until Ctrl-C, which is how it is meant to end."""
-        try:
-            self.server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            return
+    def serve(self) -> None:
+        """Answer until somebody interrupts it."""
+        self.server.serve_forever(poll_interval=0.2)
 
     def document(self) -> dict[str, Any]:
         """What the runs say now, with a mark that changes when they do, and when to ask again."""
