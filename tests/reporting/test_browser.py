@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import ABSENT, PROGRAM, Browser
+from benchmarks.browser import ABSENT, PROGRAM, Browser
 from made_report import make_colors, make_reported
 from test_report import HOSTILE, document_of
 
