@@ -14,7 +14,7 @@ from typing import Any
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ABSENT = "there is no chromium here"
-PATIENCE = 60.0
+PATIENCE = 300.0
 START = """
 import fcntl, os, sys
 high = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 50) for number in sys.argv[1:3]]

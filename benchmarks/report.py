@@ -17,21 +17,21 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from benchmarks.browser import PROGRAM, Browser
 from benchmarks.faults.readers import make_run
 from benchmarks.result import write
-
 from iecl.data.batch import Pixels
 from iecl.data.factory import open_source
 from iecl.data.settings import DataSettings
 from iecl.data.source import Numbers, Source
 from iecl.evaluation.model import load_model
-from iecl.reporting.cache import SightSettings
 from iecl.reporting.gallery import Gallery
 from iecl.reporting.making import describe
 from iecl.reporting.page import written
 from iecl.reporting.sample import Sampled
 from iecl.reporting.seeing import look_at_sample
+from iecl.reporting.sight_settings import SightSettings
 
 COUNTS, WIDTH, CLASSES = (1_000, 10_000, 100_000), 512, 10
 MOST_MEGABYTES, MOST_SECONDS = 10, 60
@@ -43,16 +43,17 @@ TOUCHES = """(async () => {
   const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   const timed = (work) => { const began = performance.now(); work(); return performance.now() - began; };
   const hover = [], pan = [], lasso = [];
-  const around = (i, n) => [box.width * (0.5 + 0.3 * Math.cos(6.28 * i / n)), box.height * (0.5 + 0.3 * Math.sin(6.28 * i / n))];
+  const around = (i, n) => [
+    box.width * (0.5 + 0.3 * Math.cos(6.28 * i / n)), box.height * (0.5 + 0.3 * Math.sin(6.28 * i / n))];
   for (let i = 0; i < 60; i++) hover.push(timed(() => send("pointermove", ...around(i, 60))));
   send("pointerdown", 300, 300);
-  for (let i = 0; i < 30; i++) {
+  for (let i = 0; i < 20; i++) {
     const handled = timed(() => send("pointermove", 300 + 3 * i, 300 + i));
     await frame();
     pan.push(handled + Number(base.dataset.ms));
   }
   send("pointerup", 390, 330);
-  for (let n = 0; n < 10; n++) {
+  for (let n = 0; n < 5; n++) {
     send("pointerdown", ...around(0, 80), { shiftKey: true });
     for (let i = 1; i < 80; i++) lasso.push(timed(() => send("pointermove", ...around(i, 80), { shiftKey: true })));
     lasso.push(timed(() => send("pointerup", ...around(0, 80), { shiftKey: true })));

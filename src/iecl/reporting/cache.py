@@ -5,7 +5,7 @@ it was seen last.
 """
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from iecl.console import ProgressLine
 from iecl.errors import UserError
 from iecl.files import fault, open_plain, read_json, write_atomically
+from iecl.reporting.sight_settings import SightSettings
 from iecl.runs.directory import RunDirectory, strict_json
 
 FORMAT = 1
@@ -26,18 +27,6 @@ KNOWN: dict[str, Any] = {
     "gallery": dict,
     "map": dict,
 }
-
-
-@dataclass(frozen=True)
-class SightSettings:
-    """Which images, how many, and how they are laid out."""
-
-    data: str | None
-    images: int
-    maps: tuple[str, ...]
-    columns: str
-    checkpoint: str
-    device: str
 
 
 def looked_at(path: Path, asked: SightSettings, line: ProgressLine) -> dict[str, Any]:

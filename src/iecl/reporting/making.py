@@ -6,11 +6,12 @@ from typing import Any
 
 from iecl.console import ProgressLine
 from iecl.errors import UserError
-from iecl.reporting.cache import SightSettings, looked_at
+from iecl.reporting.cache import looked_at
 from iecl.reporting.comparing import differing, labels, paired
 from iecl.reporting.curves import panels
 from iecl.reporting.page import ReportPage, check_place, written
 from iecl.reporting.reading import RunReader
+from iecl.reporting.sight_settings import SightSettings
 
 MOST_RUNS = 20
 

@@ -17,12 +17,12 @@ from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext, device_called
 from iecl.evaluation.model import load_model
 from iecl.parts.kmeans import kmeans
-from iecl.reporting.cache import SightSettings
 from iecl.reporting.confusion import confused
 from iecl.reporting.gallery import Gallery
 from iecl.reporting.projection import WAYS, MapLayout, check_ways, reduced
 from iecl.reporting.sample import Sampled, read_columns, take_sample
 from iecl.reporting.sheets import front_coded, packed, sheets, tile_side
+from iecl.reporting.sight_settings import SightSettings
 from iecl.reporting.training_sights import layers_of, views_of
 from iecl.runs.directory import RunDirectory
 

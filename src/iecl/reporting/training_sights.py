@@ -11,8 +11,8 @@ from iecl.console import ProgressLine
 from iecl.inspection.findings import findings
 from iecl.inspection.report import examine
 from iecl.inspection.subject import LEAST_IMAGES, Subject, load_subject
-from iecl.reporting.cache import SightSettings
 from iecl.reporting.gallery import Gallery
+from iecl.reporting.sight_settings import SightSettings
 from iecl.runs.directory import RunDirectory
 from iecl.training.trained_block import load_block
 

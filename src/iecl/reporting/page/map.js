@@ -193,7 +193,7 @@ class PlaneMap {
     new Uint32Array(out.buffer).fill(0);
     const stretch = view.k * FULL / Math.min(this.wide, this.tall);
     const radius = Math.max(1.1, Math.min(5, 130 / Math.sqrt(this.count)) * Math.min(2.2, Math.max(1, Math.sqrt(stretch)))) * ratio;
-    const stamp = this.stamped(radius), xy = this.layout.xy, k = view.k * ratio;
+    const stamp = this.stamped(radius, wide), edge = Math.ceil(radius) + 1, xy = this.layout.xy, k = view.k * ratio;
     const colors = this.palette(), isFocused = this.chosen.size || this.selected;
     const stride = coprime(this.count);
     for (let pass = isFocused ? 0 : 1; pass < 2; pass++) {
@@ -201,16 +201,19 @@ class PlaneMap {
         const isOut = isFocused && ((this.selected && !this.selected.has(i)) || (this.chosen.size && !this.chosen.has(this.column.values[i])));
         if (isFocused && Number(!isOut) !== pass) continue;
         const x = Math.round((xy[2 * i] - view.x) * k + wide / 2), y = Math.round((view.y - xy[2 * i + 1]) * k + tall / 2);
-        if (x < -8 || y < -8 || x > wide + 8 || y > tall + 8) continue;
+        if (x < edge || y < edge || x >= wide - edge || y >= tall - edge) continue;
         const [r, g, b] = isOut ? colors.gray || (colors.gray = this.gray()) : colors[this.column.values[i]] || colors[0];
-        for (const { dx, dy, alpha } of stamp) {
-          const px = x + dx, py = y + dy;
-          if (px < 0 || py < 0 || px >= wide || py >= tall) continue;
-          const at = 4 * (py * wide + px), under = out[at + 3] / 255 * (1 - alpha), sum = alpha + under;
-          out[at] = (r * alpha + out[at] * under) / sum;
-          out[at + 1] = (g * alpha + out[at + 1] * under) / sum;
-          out[at + 2] = (b * alpha + out[at + 2] * under) / sum;
-          out[at + 3] = 255 * sum;
+        const start = 4 * (y * wide + x);
+        for (let part = 0; part < stamp.size; part++) {
+          const at = start + stamp.offsets[part], alpha = stamp.alphas[part], under = out[at + 3];
+          if (under === 0) {
+            out[at] = r; out[at + 1] = g; out[at + 2] = b; out[at + 3] = 255 * alpha;
+          } else {
+            out[at] += (r - out[at]) * alpha;
+            out[at + 1] += (g - out[at + 1]) * alpha;
+            out[at + 2] += (b - out[at + 2]) * alpha;
+            if (255 * alpha > under) out[at + 3] = 255 * alpha;
+          }
         }
       }
     }
@@ -225,31 +228,40 @@ class PlaneMap {
     return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   }
 
-  stamped(radius) {
-    const found = [], reach = Math.ceil(radius), opacity = this.count > 20000 ? 0.75 : 0.9;
+  // A round dot: where its pixels lie from its middle, and how much of each it covers.
+  stamped(radius, wide) {
+    const offsets = [], alphas = [], reach = Math.ceil(radius), opacity = this.count > 20000 ? 0.75 : 0.9;
     for (let dy = -reach; dy <= reach; dy++) {
       for (let dx = -reach; dx <= reach; dx++) {
         const cover = Math.max(0, Math.min(1, radius + 0.5 - Math.hypot(dx, dy)));
-        if (cover > 0) found.push({ dx, dy, alpha: opacity * cover });
+        if (cover > 0) {
+          offsets.push(4 * (dy * wide + dx));
+          alphas.push(opacity * cover);
+        }
       }
     }
-    return found;
+    return { offsets: Int32Array.from(offsets), alphas: Float64Array.from(alphas), size: offsets.length };
   }
 
   // Thumbnails where there is room for them.
   drawPictures(context) {
-    const side = 40 * this.ratio, taken = new Set();
+    const side = 42 * this.ratio, taken = new Map(), stride = coprime(this.count);
     context.lineWidth = this.ratio;
     context.strokeStyle = styleOf("--card");
-    for (let i = 0; i < this.count; i++) {
+    for (let n = 0, i = 0; n < this.count; n++, i = (i + stride) % this.count) {
       if (this.tileOf[i] < 0 || (this.selected && !this.selected.has(i))) continue;
       const [x, y] = this.screen(i).map((one) => one * this.ratio);
       if (x < 0 || y < 0 || x > this.base.width || y > this.base.height) continue;
       const [a, b] = [Math.floor(x / side), Math.floor(y / side)];
       let isFree = true;
-      for (let n = -1; n <= 1; n++) for (let m = -1; m <= 1; m++) isFree &&= !taken.has((a + n) * 4096 + b + m);
+      for (let right = -1; right <= 1; right++) {
+        for (let down = -1; down <= 1; down++) {
+          const other = taken.get((a + right) * 4096 + b + down);
+          if (other && Math.abs(other[0] - x) < 1.1 * side && Math.abs(other[1] - y) < 1.1 * side) isFree = false;
+        }
+      }
       if (!isFree) continue;
-      taken.add(a * 4096 + b);
+      taken.set(a * 4096 + b, [x, y]);
       this.sheets.paint(context, this.tileOf[i], x - side / 2, y - side / 2, side);
       context.strokeRect(x - side / 2, y - side / 2, side, side);
     }
