@@ -2,8 +2,8 @@
 
     python -m benchmarks.report --data FOLDER     # photographs; they are shown again and again until there are enough
 
-Features are drawn at random around one center for each of ten classes: making real ones is the work of `iecl embed`, and
-no part of this. Everything after them is measured: clusters, map, thumbnails, neighbors, confusion, the file. Then a
+Features are drawn at random around one center for each of ten classes: making real ones is the work of `iecl embed`
+and no part of this. Everything after them is measured: clusters, map, thumbnails, neighbors, confusion, the file. Then a
 browser opens the file and is pointed at, dragged and drawn around in; each number is the time of one answer.
 """
 

@@ -14,6 +14,7 @@ from iecl.inspection.subject import LEAST_IMAGES, Subject, load_subject
 from iecl.reporting.gallery import Gallery
 from iecl.reporting.sight_settings import SightSettings
 from iecl.runs.directory import RunDirectory
+from iecl.training.config import read_config
 from iecl.training.trained_block import load_block
 
 SHOWN, FOR_LAYERS = 6, 128
@@ -28,7 +29,7 @@ def views_of(run: RunDirectory, asked: SightSettings, gallery: Gallery, line: Pr
     for number, view in enumerate(subject.views, 1):
         rows.append(_row(f"view {number}", "as augmentation draws it", _shown(subject, view), gallery))
     if subject.block is None:
-        return {"rows": rows, "note": "There is no input block: both views reach the network as they are."}
+        return {"rows": rows, "note": _without_block(run)}
     moments = [(f"epoch {epoch}", replace(subject, block=load_block(run.path, epoch))) for epoch in run.kept_epochs()]
     moments.append(("newest checkpoint", subject))
     view = _shown(subject, subject.views[1])
@@ -40,6 +41,12 @@ def views_of(run: RunDirectory, asked: SightSettings, gallery: Gallery, line: Pr
         change = (gain * (images - view) / 2 + 0.5).clamp(0, 1)
         rows.append(_row(f"{name}: difference × {gain}", "gray: no change", change, gallery))
     return {"rows": rows, "note": ""}
+
+
+def _without_block(run: RunDirectory) -> str:
+    if read_config(run).saib.form == "none":
+        return "There is no input block: both views reach the network as they are."
+    return "The input block is not shown: no checkpoint of it was kept."
 
 
 def _shown(subject: Subject, images: Tensor) -> Tensor:
