@@ -194,7 +194,8 @@ class PlaneMap {
     const stretch = view.k * FULL / Math.min(this.wide, this.tall);
     const radius = Math.max(1.1, Math.min(5, 130 / Math.sqrt(this.count)) * Math.min(2.2, Math.max(1, Math.sqrt(stretch)))) * ratio;
     const stamp = this.stamped(radius, wide), edge = Math.ceil(radius) + 1, xy = this.layout.xy, k = view.k * ratio;
-    const colors = this.palette(), isFocused = this.chosen.size || this.selected;
+    const values = this.column.values, colors = Float64Array.from([...this.palette(), this.gray()].flat());
+    const last = colors.length - 3, isFocused = this.chosen.size || this.selected;
     const stride = coprime(this.count);
     for (let pass = isFocused ? 0 : 1; pass < 2; pass++) {
       for (let n = 0, i = 0; n < this.count; n++, i = (i + stride) % this.count) {
@@ -202,7 +203,7 @@ class PlaneMap {
         if (isFocused && Number(!isOut) !== pass) continue;
         const x = Math.round((xy[2 * i] - view.x) * k + wide / 2), y = Math.round((view.y - xy[2 * i + 1]) * k + tall / 2);
         if (x < edge || y < edge || x >= wide - edge || y >= tall - edge) continue;
-        const [r, g, b] = isOut ? colors.gray || (colors.gray = this.gray()) : colors[this.column.values[i]] || colors[0];
+        const own = isOut ? last : 3 * values[i], r = colors[own], g = colors[own + 1], b = colors[own + 2];
         const start = 4 * (y * wide + x);
         for (let part = 0; part < stamp.size; part++) {
           const at = start + stamp.offsets[part], alpha = stamp.alphas[part], under = out[at + 3];
