@@ -4,7 +4,8 @@
 
 Features are drawn at random around one center for each of ten classes: making real ones is the work of `iecl embed`
 and no part of this. Everything after them is measured: clusters, map, thumbnails, neighbors, confusion, the file. Then
-a browser opens the file and is pointed at, dragged and drawn around in; milliseconds are those of the processor for one answer.
+a browser opens the file and is pointed at, dragged and drawn around in; milliseconds of the processor
+are those of one answer.
 """
 
 import argparse
