@@ -160,8 +160,8 @@ def main() -> None:
     last = rows[-1]
     content = {
         "setting": f"made features of {WIDTH} numbers, thumbnails of photographs, a machine with other work",
-        "bars": {"megabytes": MOST_MEGABYTES, "processor_seconds": MOST_SECONDS},
-        "is_within_bars": last["megabytes"] <= MOST_MEGABYTES and last["processor_seconds"] <= MOST_SECONDS,
+        "bars": {"megabytes": MOST_MEGABYTES, "seconds": MOST_SECONDS},
+        "is_within_bars": last["megabytes"] <= MOST_MEGABYTES and last["seconds"] <= MOST_SECONDS,
         "rows": rows,
     }
     write("report", "how long does a report of many images take, and does its map follow the pointer?", content)
