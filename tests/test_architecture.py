@@ -20,8 +20,8 @@ LAYERS = {
     "parts": 3, "backbones": 3,
     "weights": 4, "saib": 4, "entropy": 4, "objective": 4, "methods": 5,
     "training": 6, "arguments": 7, "evaluation": 7, "inspection": 8,
-    "continuation": 9, "pretraining": 9, "studies": 9, "checks": 9, "api": 10, "demo": 10, "reproduction": 10,
-    "testing": 10,
+    "continuation": 9, "pretraining": 9, "reporting": 9, "studies": 9, "checks": 9, "api": 10, "demo": 10,
+    "reproduction": 10, "testing": 10,
     "cli": 11, "__main__": 12, "__init__": 12,
 }  # fmt: skip
 SAME_LAYER = {
@@ -116,6 +116,7 @@ def test_no_file_has_a_name_that_says_nothing(word: str) -> None:
         "import iecl.training.config as p; p.make_config(flags={'data': {'name': 'shapes'}})",
         "import iecl.data.defaults",
         "import iecl.checks.doctor, iecl.checks.call",
+        "import iecl.reporting.live, iecl.reporting.making",
     ],
 )
 def test_looking_around_does_not_import_torch(code: str) -> None:

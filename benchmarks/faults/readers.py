@@ -169,6 +169,7 @@ def commands(run: Path, out: Path) -> dict[str, list[str]]:
         "describe": ["describe", str(run)],
         "describe --json": ["describe", str(run), "--json"],
         "compare": ["compare", str(run), "paper=50"],
+        "report": ["report", str(run), str(run), "--out", f"{out}.html", "--images", "0", "--quiet"],
         "resume": ["pretrain", "--resume", "--out", str(run), "--quiet"],
         "recipe": ["pretrain", "--recipe", str(run), "--out", str(out), "--overwrite", "--quiet"],
         "plan": ["plan", "--recipe", str(run), "--quiet"],
@@ -180,10 +181,20 @@ def commands(run: Path, out: Path) -> dict[str, list[str]]:
 
 
 READERS = {
-    "metrics.jsonl": ("describe", "describe --json"),
-    "summary.json": ("describe", "describe --json", "resume"),
-    "settings.toml": ("describe", "describe --json", "compare", "resume", "recipe", "plan", "extend", "evaluate"),
-    "evaluations/*.json": ("describe", "describe --json", "compare"),
+    "metrics.jsonl": ("describe", "describe --json", "report"),
+    "summary.json": ("describe", "describe --json", "report", "resume"),
+    "settings.toml": (
+        "describe",
+        "describe --json",
+        "compare",
+        "report",
+        "resume",
+        "recipe",
+        "plan",
+        "extend",
+        "evaluate",
+    ),
+    "evaluations/*.json": ("describe", "describe --json", "compare", "report"),
     "recipe.toml": ("describe recipe", "start"),
 }
 """Commands by the files that they read."""

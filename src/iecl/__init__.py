@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         pretrain,
         preview,
         replay,
+        report,
         verify,
     )
     from iecl.checks.call import doctor
@@ -62,6 +63,7 @@ _HOMES = {
     "compare": "iecl.api",
     "doctor": "iecl.checks.call",
     "replay": "iecl.api",
+    "report": "iecl.api",
     "draw_views": "iecl.api",
     "UserError": "iecl.errors",
     "IECL": "iecl.methods.ie_cl",
@@ -99,6 +101,7 @@ __all__ = [
     "pretrain",
     "preview",
     "replay",
+    "report",
     "reproduce",
     "study",
     "verify",

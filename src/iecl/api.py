@@ -19,6 +19,8 @@ from iecl.runs.directory import RunDirectory
 if TYPE_CHECKING:
     from torch import nn
 
+    from iecl.reporting.page import ReportPage
+
 
 @dataclass(frozen=True)
 class Run:
@@ -65,6 +67,18 @@ class Run:
         """Write the backbone as safetensors: see `iecl.export`."""
         with at_hand(self.things):
             return export(self.path, out, **options)
+
+    def report(self, out: str | Path | None = None, **options: Any) -> ReportPage:
+        """One page about the run: see `iecl.report`."""
+        with at_hand(self.things):
+            return report(self.path, out, **options)
+
+    def _repr_html_(self) -> str:
+        """The same page without new looks at images, for a notebook."""
+        from iecl.reporting.making import describe
+        from iecl.reporting.page import written
+
+        return written(describe([self.path]))._repr_html_()
 
     def replay(self, step: int) -> dict[str, Any]:
         """Take one optimizer step again: see `iecl.replay`."""
@@ -305,6 +319,21 @@ def inspect(model: str | Path, data: str | None = None, **options: Any) -> dict[
     from iecl.inspection.report import inspect as look
 
     return look(model, data, **options)
+
+
+@speaks_python
+def report(runs: str | Path | Sequence[str | Path], out: str | Path | None = None, **options: Any) -> ReportPage:
+    """One page about a run or several, as an .html file that needs nothing else; a notebook shows it inline.
+
+    Args:
+        runs: run directories.
+        out: the file; None: none is written.
+        **options: see `iecl.reporting.making.make_report`.
+    """
+    from iecl.reporting.making import make_report
+
+    named = [runs] if isinstance(runs, str | Path) else list(runs)
+    return make_report(named, out, **options)
 
 
 @speaks_python

@@ -13,7 +13,7 @@ BATCH = 128
 def demo(
     out: str | Path, *, epochs: int = 4, seed: int = 0, overwrite: bool = False, quiet: bool = False
 ) -> dict[str, Any]:
-    """Pretrain on `shapes`, measure kNN of the result and of two ways of doing nothing; also in demo.json."""
+    """Pretrain on `shapes`, measure kNN of it and of two ways of doing nothing; write report.html and demo.json."""
     run = api.pretrain(
         "shapes",
         out,
@@ -36,6 +36,8 @@ def demo(
         "images_per_second": run.summary["images_per_second"],
         "protocol_id": trained["protocol_id"],
         "run": str(run.path),
+        "report": str(run.path / "report.html"),
     }
+    run.report(result["report"], quiet=quiet)
     write_json(run.path / "demo.json", result)
     return result

@@ -25,6 +25,8 @@ VERBS = {
     "compare": "compare results: protocols, confidence intervals, noise",
     "study": "run arms and seeds in resumable cells, and compare them with intervals",
     "reproduce": "make a table or figure of the paper, and set it beside what is printed",
+    "report": "write one page about runs: verdict, curves, views, neighbors, a map of the images, results",
+    "watch": "show that page in a browser while a run is trained",
     "embed": "write one feature vector per image",
     "export": "write a backbone for other programs",
     "inspect": "follow entropy through block and encoder: where it is added and where it is lost",

@@ -24,5 +24,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for name in ("pretrained", "random", "pixels"):
         share = result[f"knn_{name}"]
         say(args, f"  {name:<11}{100 * share:5.1f} %  {'█' * round(40 * share)}")
-    say(args, f"run directory: {result['run']}", f"next: iecl describe {shlex.quote(result['run'])}")
+    say(args, f"run directory: {result['run']}", f"a page about it, for a browser: {result['report']}")
+    say(args, f"next: iecl describe {shlex.quote(result['run'])}")
     return result

@@ -48,10 +48,11 @@ class Result:
         return str(self.free.get("checkpoint", "")).startswith("best")
 
 
-def read_results(item: str) -> Iterator[Result]:
+def read_results(item: str, label: str = "") -> Iterator[Result]:
     """The results that a word of the command line stands for.
 
-    A run directory gives all its evaluations, a JSON file its own, and `LABEL=PERCENT` a number from elsewhere.
+    A run directory gives all its evaluations, a JSON file its own, and `LABEL=PERCENT` a number from elsewhere. A run
+    is called `label`, or else by the name of its folder.
     """
     path = Path(item)
     if path.is_dir():
@@ -63,11 +64,12 @@ def read_results(item: str) -> Iterator[Result]:
             if summary.get("finished") and not has_labels(summary):
                 do = f"its images have no labels: scores without labels are shown by: iecl describe {where}"
             raise UserError(f"{path} has no evaluation", where=item, do=do)
-        results = [_from_json(file, path.name) for file in files]
+        label = label or path.name
+        results = [_from_json(file, label) for file in files]
         chosen = {result.evaluation for result in results if result.is_chosen}
         for result in sorted(results, key=lambda result: (result.evaluation, result.is_chosen)):  # the last one first
             which = " (best)" if result.is_chosen else " (last)" if result.evaluation in chosen else ""
-            yield replace(result, label=path.name + which)
+            yield replace(result, label=label + which)
     elif path.is_file():
         yield _from_json(path, path.stem)
     elif "=" in item:

@@ -9,17 +9,19 @@ from iecl.console import one_line, plain_table
 from iecl.errors import UserError
 
 
-def compare(items: Sequence[str], evaluation: str = "") -> dict[str, Any]:
+def compare(items: Sequence[str], evaluation: str = "", labels: Sequence[str] = ()) -> dict[str, Any]:
     """Read results and compare each with the first of its evaluation.
 
     Args:
         items: run directories, result files, or numbers as LABEL=PERCENT.
         evaluation: only results of this evaluation.
+        labels: what to call each of them; by default runs are called by their folders.
 
     Returns:
         The rows, the comparisons, and the text that the command prints.
     """
-    results = [result for item in items for result in read_results(item)]
+    named = zip(items, labels or [""] * len(items), strict=True)
+    results = [result for item, label in named for result in read_results(item, label)]
     if evaluation:
         results = [result for result in results if result.evaluation in (evaluation, "")]
     if len(results) < 2:
@@ -83,18 +85,13 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 def _pair(first: Result, second: Result) -> dict[str, Any]:
     """What may be said of two numbers."""
     reasons, who = unlike(first, second), {"first": first.label, "second": second.label}
+    who["evaluation"] = second.evaluation or first.evaluation
     apart = 100 * (second.value - first.value)
-    head = one_line(f"{second.label} against {first.label}, {second.evaluation or first.evaluation}")
+    head = one_line(f"{second.label} against {first.label}, {who['evaluation']}")
     head += f": {apart:+.2f} points"
     if reasons:
         words = f"{head}; NOT COMPARABLE:" + "".join(f"\n  - {one_line(reason)}" for reason in reasons)
-        return {
-            "first": first.label,
-            "second": second.label,
-            "is_comparable": False,
-            "reasons": reasons,
-            "words": words,
-        }
+        return who | {"is_comparable": False, "reasons": reasons, "words": words}
     found = difference(first, second)
     is_noise = not all(one.low > 0 or one.high < 0 for one in found)  # so that NaN is never more than noise
     verdict = "inside the noise" if is_noise else "more than noise"

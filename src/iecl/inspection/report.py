@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from iecl.console import ProgressLine
 from iecl.errors import UserError
 from iecl.estimators import ENTROPIES
-from iecl.inspection.block_report import report_block
+from iecl.inspection.block_report import BlockReport, report_block
 from iecl.inspection.figures import draw_block, draw_layers, draw_training, require_matplotlib
 from iecl.inspection.findings import findings
 from iecl.inspection.layer_report import Stage, report_layers
@@ -53,14 +53,9 @@ def inspect(
     require_matplotlib()
     with ProgressLine(quiet) as line:
         subject = load_subject(target, data, line, images, checkpoint, exclude, **foreign)
-        line.show("measuring the block")
-        block = report_block(subject)
-        line.show("following entropy through the layers")
+        line.show("following entropy through block and layers")
         shaped = subject.shaped(subject.views[1])
-        stages = report_layers(
-            subject.model.backbone, subject.plain, subject.views, None if subject.block is None else shaped
-        )
-        embedding = _embedding(subject, shaped)
+        block, stages, embedding = examine(subject, shaped)
     run = RunDirectory(target)
     metrics = list(run.read_metrics()) if Path(target).is_dir() else []
     summary = run.read_summary() if Path(target).is_dir() else {}
@@ -80,6 +75,13 @@ def inspect(
     files = _drawn(folder, subject, shaped, stages, metrics)
     write_json(folder / "inspection.json", result)
     return result | {"files": [str(folder / "inspection.json"), *files]}
+
+
+def examine(subject: Subject, shaped: Tensor) -> tuple[BlockReport | None, list[Stage], dict[str, float]]:
+    """Measure block, stages and embeddings; `shaped` are the second views behind the block."""
+    behind = None if subject.block is None else shaped
+    stages = report_layers(subject.model.backbone, subject.plain, subject.views, behind)
+    return report_block(subject), stages, _embedding(subject, shaped)
 
 
 def _folder(target: Path | str, out: Path | str | None) -> Path:

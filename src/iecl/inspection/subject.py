@@ -61,7 +61,13 @@ class Subject:
 
 @one_walk()
 def load_subject(
-    target: Path | str, data: str | None, line: ProgressLine, images: int, checkpoint: str, exclude: str, **foreign: Any
+    target: Path | str,
+    data: str | None,
+    line: ProgressLine,
+    images: int,
+    checkpoint: str,
+    exclude: str = "",
+    **foreign: Any,
 ) -> Subject:
     """A run with its block and head, or any file of weights with its backbone alone."""
     model = load_model(target, checkpoint, **foreign)

@@ -91,6 +91,25 @@ def recover(run: RunDirectory) -> None:
             os.close(handle)
 
 
+def is_being_written(run: RunDirectory) -> bool:
+    """Whether a process holds the lock of a run now; asking changes nothing, and is no claim."""
+    try:
+        import fcntl
+
+        handle = os.open(run.lock, os.O_RDONLY | os.O_NONBLOCK)
+    except (ImportError, OSError):  # on Windows, and where there is no lock, nobody can be seen to write
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # not every file system has locks
+        return False
+    finally:
+        os.close(handle)
+    return False
+
+
 def _clean_up(run: RunDirectory, trained: bool) -> None:
     """After a start that failed: an overwritten run comes back, an empty directory goes."""
     if run.overwritten.exists():

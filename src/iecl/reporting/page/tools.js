@@ -1,0 +1,89 @@
+// Small things that all parts use. Whatever comes from a run is put on the page as text, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(3)) {
+    if (child !== null && child !== undefined && child !== false) node.append(child);
+  }
+  return node;
+}
+
+const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const draw = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+function number(value) {
+  if (typeof value !== "number") return value === null || value === undefined ? "–" : String(value);
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  if (size >= 1e6 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
+  if (size >= 1000) return Math.round(value).toLocaleString("en");
+  return String(Number(value.toPrecision(3)));
+}
+
+const percent = (value) => (typeof value === "number" ? `${(100 * value).toFixed(1)} %` : number(value));
+const counted = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function bytes(text) {
+  const raw = atob(text);
+  const made = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) made[i] = raw.charCodeAt(i);
+  return made;
+}
+
+// The names of files: each was written without what it shares with the one before.
+function decodedNames(coded) {
+  const names = new Array(coded.length);
+  let before = "";
+  for (let i = 0; i < coded.length; i++) {
+    before = before.slice(0, coded[i].charCodeAt(0) - 48) + coded[i].slice(1);
+    names[i] = before;
+  }
+  return names;
+}
+
+// How many letters all names begin with, up to the last slash: nobody needs to read them again and again.
+function sharedFolder(names) {
+  if (names.length < 2) return 0;
+  const first = names[0], last = names[names.length - 1];
+  let shared = 0;
+  while (shared < first.length && first[shared] === last[shared]) shared++;
+  return first.lastIndexOf("/", shared - 1) + 1;
+}
+
+async function copied(text, button) {
+  const before = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = el("textarea", { class: "offscreen", "aria-hidden": "true" });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = before; }, 1500);
+}
+
+const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const COLORS = 10;
+const color = (number) => `var(--c${number % COLORS})`;
+const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
+
+function ticks(low, high, about) {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / about;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((one) => one * power).find((one) => one >= rough);
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step);
+  return found;
+}
