@@ -21,7 +21,7 @@ LAYERS = {
     "weights": 4, "saib": 4, "entropy": 4, "objective": 4, "methods": 5,
     "training": 6, "arguments": 7, "evaluation": 7, "inspection": 8,
     "continuation": 9, "pretraining": 9, "reporting": 9, "studies": 9, "checks": 9, "api": 10, "demo": 10,
-    "reproduction": 10, "testing": 10,
+    "drawing": 10, "reproduction": 10, "testing": 10,
     "cli": 11, "__main__": 12, "__init__": 12,
 }  # fmt: skip
 SAME_LAYER = {

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from iecl.api import (
         Run,
         compare,
-        draw_views,
         embed,
         evaluate,
         evaluate_all,
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
         pack,
         plan,
         pretrain,
-        preview,
         replay,
         report,
         verify,
     )
     from iecl.checks.call import doctor
+    from iecl.drawing import draw_views, preview
     from iecl.errors import UserError
     from iecl.methods.ie_cl import IECL
     from iecl.objective.attached_block import attach_block
@@ -55,7 +54,7 @@ _HOMES = {
     "load_block": "iecl.training.trained_block",
     "pack": "iecl.api",
     "plan": "iecl.api",
-    "preview": "iecl.api",
+    "preview": "iecl.drawing",
     "reproduce": "iecl.reproduction.call",
     "study": "iecl.studies.call",
     "verify": "iecl.api",
@@ -64,7 +63,7 @@ _HOMES = {
     "doctor": "iecl.checks.call",
     "replay": "iecl.api",
     "report": "iecl.api",
-    "draw_views": "iecl.api",
+    "draw_views": "iecl.drawing",
     "UserError": "iecl.errors",
     "IECL": "iecl.methods.ie_cl",
     "attach_block": "iecl.objective.attached_block",

@@ -90,7 +90,7 @@ def test_everything_that_takes_a_folder_takes_the_file(
     assert below[0] == below[1]
     seen = [iecl.inspect(run.path, str(data), images=16, out=tmp_path / "report")["layers"] for data in both]
     assert seen[0] == seen[1]
-    assert iecl.api.views(run.path, 1, tmp_path / "views.png", row=0)["image"].startswith(str(both[1]))
+    assert iecl.draw_views(run.path, 1, tmp_path / "views.png", row=0)["image"].startswith(str(both[1]))
 
 
 def test_a_plan_opens_the_file_as_a_run_would(both: tuple[Path, Path]) -> None:

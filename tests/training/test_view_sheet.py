@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from iecl import api
+import iecl
 from iecl.cli.command import main
 from iecl.data.defaults import resolve_data
 from iecl.errors import UserError
@@ -138,4 +138,4 @@ def test_a_folder_without_a_readable_image_is_told(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "1.png").write_bytes(b"no image")
     with pytest.raises(UserError):
-        api.preview(tmp_path / "images", tmp_path / "sheet.png", image_size=16)
+        iecl.preview(tmp_path / "images", tmp_path / "sheet.png", image_size=16)

@@ -21,20 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Draw the views of a run again, or those that a run would have."""
-    from iecl import api
+    from iecl import drawing
 
     if bool(args.run) == bool(args.data):
         do = "name a run directory and --step, or --data and the settings of a run to come"
         raise UserError("which views?", where="iecl views", do=do)
     if args.data:
-        made = api.preview(args.data, args.out, images=args.images, **asked(args))
+        made = drawing.preview(args.data, args.out, images=args.images, **asked(args))
         say(args, f"{made['path']}: {len(made['rows'])} rows, images: {made['images']}")
         if made["off"]:
             say(args, f"off: {', '.join(made['off'])}", f"on with: --set augmentation.{made['off'][-1]}_prob=0.5")
         return made
     if args.step is None:
         raise UserError("which step?", where="--step", do="name an optimizer step of the run, from 1 on")
-    result = api.views(args.run, args.step, args.out, index=args.index, row=args.row)
+    result = drawing.draw_views(args.run, args.step, args.out, index=args.index, row=args.row)
     say(
         args,
         f"{result['image']}: image {result['index']:,} of the data, row {result['row']} of step {result['step']:,} "

@@ -13,7 +13,7 @@ Series = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
-class Panel:
+class Chart:
     """Readings that are drawn on one axis."""
 
     title: str
@@ -24,23 +24,23 @@ class Panel:
 
 
 PANELS = (
-    Panel("Loss", "What training lowers: the sum of its terms.", ("loss", "loss/")),
-    Panel("Online kNN", "Share of sample images whose nearest others have their class.", ("knn",), "%"),
-    Panel(
+    Chart("Loss", "What training lowers: the sum of its terms.", ("loss", "loss/")),
+    Chart("Online kNN", "Share of sample images whose nearest others have their class.", ("knn",), "%"),
+    Chart(
         "Entropy gain of the block",
         "What the input block adds to a view, in nats per dimension.",
         ("iecl/gain_total", "iecl/gain_rest"),
     ),
-    Panel("Entropy H(Z)", "How much the projections of a batch differ: coding rate, nats.", ("meter/entropy",)),
-    Panel("Entropy in the loss", "The entropy of the objective, by its own estimator.", ("iecl/entropy",)),
-    Panel("Divergence KL", "How far the shaped view is from the other one.", ("iecl/kl",)),
-    Panel("Effective rank", "Directions that the features use; 1 is a collapse.", ("meter/effective_rank",)),
-    Panel("Alignment", "Squared distance of two views of an image: 0 the same, 2 unrelated.", ("meter/alignment",)),
-    Panel("Uniformity", "Spread of the projections: 0 one point, about −4 even.", ("meter/uniformity",)),
-    Panel("Feature std", "1: features vary in every direction; 0: all images look the same.", ("meter/feature_std",)),
-    Panel("Learning rate", "As scheduled.", ("lr",)),
-    Panel("Images per second", "Over the last 100 steps.", ("images_per_second",)),
-    Panel("Waiting for data", "Share of the time without a batch.", ("data_wait",), "%"),
+    Chart("Entropy H(Z)", "How much the projections of a batch differ: coding rate, nats.", ("meter/entropy",)),
+    Chart("Entropy in the loss", "The entropy of the objective, by its own estimator.", ("iecl/entropy",)),
+    Chart("Divergence KL", "How far the shaped view is from the other one.", ("iecl/kl",)),
+    Chart("Effective rank", "Directions that the features use; 1 is a collapse.", ("meter/effective_rank",)),
+    Chart("Alignment", "Squared distance of two views of an image: 0 the same, 2 unrelated.", ("meter/alignment",)),
+    Chart("Uniformity", "Spread of the projections: 0 one point, about −4 even.", ("meter/uniformity",)),
+    Chart("Feature std", "1: features vary in every direction; 0: all images look the same.", ("meter/feature_std",)),
+    Chart("Learning rate", "As scheduled.", ("lr",)),
+    Chart("Images per second", "Over the last 100 steps.", ("images_per_second",)),
+    Chart("Waiting for data", "Share of the time without a batch.", ("data_wait",), "%"),
 )
 NOT_READINGS = ("step", "epoch")
 
@@ -79,7 +79,7 @@ def _series(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, floa
     return found
 
 
-def _own(names: Iterable[str], panel: Panel) -> list[str]:
+def _own(names: Iterable[str], panel: Chart) -> list[str]:
     """The readings of a panel, the one that it is named for first."""
     fit = [name for name in names if name.startswith(tuple(own for own in panel.names if own.endswith("/")))]
     return [name for name in panel.names if name in names] + fit
