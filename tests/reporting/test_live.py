@@ -89,5 +89,8 @@ def test_ctrl_c_ends_the_command_in_peace(run: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("open http://127.0.0.1:")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        try:
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, said) == (0, "")

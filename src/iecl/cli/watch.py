@@ -1,6 +1,7 @@
 """`iecl watch RUN`: the report of a run while it is trained, for a browser on this machine."""
 
 import argparse
+import signal
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Serve until Ctrl-C."""
     from iecl.reporting.live import LiveServer
 
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
+        signal.signal(number, signal.default_int_handler)
     with LiveServer(args.runs, args.port) as server, suppress(KeyboardInterrupt):  # which is how it is meant to end
         say(args, f"open {server.url}", "only this machine can; Ctrl-C ends it, and not the run")
         server.serve()
