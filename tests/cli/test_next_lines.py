@@ -96,9 +96,25 @@ def test_of_a_packed_folder_and_of_a_file_of_weights(
     assert main(shlex.split(checked)) == 0
 
 
+def test_after_a_look_at_images_with_a_copy_and_at_clean_ones(
+    unlabeled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = min(unlabeled.iterdir())
+    shutil.copyfile(first, unlabeled / "zz copy.png")
+    for number, left_out in enumerate((True, False)):
+        assert main(["doctor", "--data", str(unlabeled), "--out", str(tmp_path / f"look {number}")]) == 0
+        words = next_line(capsys.readouterr().out)
+        assert ("--exclude" in words) is left_out
+        assert main([*words, "--out", str(tmp_path / f"run {number}"), *FLAGS]) == 0
+        capsys.readouterr()
+        for file in unlabeled.iterdir():  # what is left is one image of each kind, nothing like another
+            if left_out and file.name in Path(words[-1]).read_text(encoding="utf-8"):
+                file.unlink()
+
+
 def test_every_place_that_offers_a_next_command_is_tested_here() -> None:
     places = {file.stem for file in SRC.rglob("*.py") if re.search(r"f?\"next: ", file.read_text())}
-    assert places == {"pretrain", "plan", "pack", "demo"}
+    assert places == {"pretrain", "plan", "pack", "demo", "doctor"}
 
 
 def test_the_demo_offers_its_own_run(

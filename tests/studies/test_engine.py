@@ -264,9 +264,11 @@ def test_a_runner_that_is_stopped_leaves_no_process_and_the_same_call_goes_on(
         goes_on.communicate(timeout=60)
 
 
-@pytest.mark.parametrize("wrong", [{"keep": "some"}, {"workers": 0}, {"threads": 0}])
+@pytest.mark.parametrize("wrong", [{"keep": "some"}, {"workers": -1}, {"threads": 0}])
 def test_wrong_words_are_refused_before_any_work(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="keep is one of: none, weights, all; workers and threads are at least 1"):
+    with pytest.raises(
+        UserError, match="keep is one of: none, weights, all; workers are at least 0, threads at least 1"
+    ):
         run_cells([cell("digits")], tmp_path / "study", **wrong)
     assert not (tmp_path / "study").exists()
 
