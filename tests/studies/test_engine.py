@@ -232,6 +232,7 @@ def runner(data: Path, folder: Path, seeds: list[int], **training: Any) -> "subp
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_two_runners_share_the_cells_and_never_run_one_twice(image_folder: Path, tmp_path: Path) -> None:
     both = [runner(image_folder, tmp_path / "study", seeds) for seeds in ([0, 1, 2], [2, 1, 0])]
     said = [one.communicate() for one in both]
@@ -240,7 +241,7 @@ def test_two_runners_share_the_cells_and_never_run_one_twice(image_folder: Path,
 
 
 @on_linux
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
 def test_a_runner_that_is_stopped_leaves_no_process_and_the_same_call_goes_on(
     image_folder: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -252,6 +252,7 @@ def test_two_processes_stop_with_their_parent_and_die_with_one_line(
     assert is_kept(run)
 
 
+@pytest.mark.slow
 def test_torchrun_alone_says_how_many_processes_there_are(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     launcher = ("-m", "torch.distributed.run", "--nproc_per_node", "2")
     code, said = Command(image_folder, tmp_path / "run", tiny, "--epochs", "2", launcher=launcher).end()

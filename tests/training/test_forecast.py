@@ -120,6 +120,7 @@ def test_a_method_that_knows_of_no_small_batch_is_not_warned_of() -> None:
     assert warnings_for(measured(images=20_000), planned(256)) == []
 
 
+@pytest.mark.slow
 def test_real_steps_are_tried_and_the_run_is_held_against_them(
     image_folder: Path, tmp_path: Path, tiny: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
