@@ -111,7 +111,7 @@ def row_of(data: str, run: Path, count: int, folder: Path) -> dict[str, Any]:
     sample = sample_of(data, run, count)
     wall, own = time.monotonic(), time.process_time()
     gallery = Gallery()
-    found = look_at_sample(sample, SightSettings(None, count, ("pca",), "", "final", "cpu"), gallery)
+    found = look_at_sample(sample, SightSettings(None, count, ("pca",), "", "final", "cpu"), gallery, [])
     found |= {"shown": count, "total": count, "checkpoint": "final", "notes": [], "gallery": gallery.packed()}
     written(describe([run]) | {"sights": found}, folder / f"{count}.html")
     row = {

@@ -45,6 +45,7 @@ CASES: list[tuple[str, str, Use]] = [
     ("detection", "pycocotools", lambda _: coco_metric()),
     ("detection", "torchmetrics", lambda _: coco_metric()),
     ("plots", "matplotlib", lambda folder: iecl.inspect(folder / "no run")),
+    ("map", "umap", lambda folder: iecl.report(folder / "no run", maps=("umap",))),
     ("wandb", "pytorch_lightning", lambda folder: make_logger("wandb", folder)),
     ("wandb", "wandb", lambda folder: make_logger("wandb", folder)),
     ("mlflow", "pytorch_lightning", lambda folder: make_logger("mlflow", folder)),

@@ -1,5 +1,7 @@
 """The only file that talks to other processes. Without a process group everything is the identity."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -106,3 +108,14 @@ def leave() -> None:
     """End the talk with other processes: a process that goes while its threads still listen may be aborted."""
     if is_on():
         dist.destroy_process_group()
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Torch with so many threads, and then with as many as before, whatever other packages did in between."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

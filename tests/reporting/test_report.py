@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from made_report import make_colors, make_reported
 
 import iecl
 from iecl.errors import UserError
-from iecl.reporting import cache, seeing
+from iecl.reporting import cache, projection, seeing
 from iecl.reporting.making import describe, make_report
 from iecl.reporting.page import MARK, written
+from iecl.reporting.projection import lay_out, reduced
 from iecl.reporting.sheets import front_coded
 from iecl.runs.claim import claim
 
@@ -173,12 +175,40 @@ def test_a_table_brings_columns_to_color_by(run: Path, image_folder: Path, tmp_p
     assert columns["parity"]["classes"] == ["even", "odd"]
 
 
+@pytest.mark.filterwarnings("ignore::Warning:umap")  # it says itself that a seed means one thread
 def test_maps_are_the_same_each_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_kept", lambda run: {})
-    pages = [make_report([run], maps=("pca", "tsne")) for _ in range(2)]
+    pages = [make_report([run], maps=("pca", "tsne", "umap")) for _ in range(2)]
     first, second = (document_of(page.html)["sights"]["map"]["layouts"] for page in pages)
-    assert [layout["title"] for layout in first] == ["PCA", "t-SNE"]
+    assert [layout["title"] for layout in first] == ["PCA", "t-SNE", "UMAP"]
     assert first == second
+    assert len({layout["xy"] for layout in first}) == 3
+
+
+@pytest.mark.parametrize("way", ["tsne", "umap"])
+def test_groups_that_are_far_apart_stay_apart_on_every_map(way: str) -> None:
+    drawn = torch.Generator().manual_seed(1)
+    centers = 8 * torch.randn(3, 64, generator=drawn)
+    group = torch.arange(60) % 3
+    rows, share = reduced(centers[group] + torch.randn(60, 64, generator=drawn))
+    points = lay_out(way, rows, share).points
+    apart = torch.cdist(points, points)
+    apart.fill_diagonal_(torch.inf)
+    assert (group[apart.argmin(1)] == group).all()
+
+
+def test_a_map_that_cannot_be_had_is_a_sentence_and_the_others_stay(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection, "MOST_FOR_TSNE", 10)
+    sights = document_of(make_report([run], images=12, maps=("tsne",)).html)["sights"]
+    assert sights["notes"] == ["t-SNE of 12 images takes hours."]
+    assert [layout["title"] for layout in sights["map"]["layouts"]] == ["PCA"]
+    sights = document_of(make_report([run], images=4, maps=("pca", "umap")).html)["sights"]
+    assert sights["notes"][0] == "a map of 4 images by umap says nothing."
+
+
+def test_a_map_that_nobody_knows_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no map is called 'tnse'.*did you mean tsne\?"):
+        make_report([tmp_path / "no run"], maps=("tnse",))
 
 
 @pytest.mark.parametrize(

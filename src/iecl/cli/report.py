@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from iecl.cli.command import say
+from iecl.reporting.sight_settings import MAPS
+from iecl.runs.directory import RunDirectory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", help="images of the first run, where they are no longer where it was trained")
     parser.add_argument("--images", type=int, default=5000, help="images on the map, sampled if more; default: 5000")
     parser.add_argument(
-        "--map", action="append", default=[], choices=("pca", "tsne"), help="how to lay images out; default: pca"
+        "--map", action="append", default=[], choices=MAPS, help="how to lay images out; default: pca; again for more"
     )
     parser.add_argument("--columns", default="", metavar="FILE", help=".csv with paths and columns to color the map by")
     parser.add_argument("--checkpoint", default="final", choices=("final", "last", "best"), help="which weights")
@@ -25,6 +27,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the page and say where it is."""
     from iecl import api
 
+    for run in args.runs:
+        RunDirectory.existing(run)
     asked = {name: getattr(args, name) for name in ("data", "images", "columns", "checkpoint", "device", "quiet")}
     out = Path(args.out) if args.out else Path(args.runs[0]) / "report.html"
     page = api.report(args.runs, out, maps=tuple(dict.fromkeys(args.map)) or ("pca",), **asked)

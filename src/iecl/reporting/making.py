@@ -11,7 +11,7 @@ from iecl.reporting.comparing import differing, labels, paired
 from iecl.reporting.curves import panels
 from iecl.reporting.page import ReportPage, check_place, written
 from iecl.reporting.reading import RunReader
-from iecl.reporting.sight_settings import SightSettings
+from iecl.reporting.sight_settings import SightSettings, check_maps
 
 MOST_RUNS = 20
 
@@ -35,17 +35,18 @@ def make_report(
         out: the .html file; None: none is written.
         data: its images, where they are no longer where it was trained.
         images: how many of them to show; more are sampled. 0: none.
-        maps: ways to lay embeddings out on a plane, of `pca` and `tsne`.
+        maps: ways to lay embeddings out on a plane, of `pca`, `tsne` and `umap` (the extra `map`).
         columns: a .csv file with a column of paths and others to color the map by.
         checkpoint: which weights of the first run: `final`, `last` or `best`.
         device: where to compute; empty: a GPU if there is one.
         quiet: show no progress.
 
     Raises:
-        UserError: there is no such run, or nothing can be written to `out`.
+        UserError: there is no such run or map, a package is missing, or nothing can be written to `out`.
     """
     if out is not None:
         check_place(Path(out))
+    check_maps(maps)
     asked = SightSettings(data, images, tuple(maps), columns, checkpoint, device)
     with ProgressLine(quiet) as line:
         document = describe(runs)

@@ -3,20 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from iecl import counter
-from iecl.errors import UserError, did_you_mean
+from iecl import counter, parallel
+from iecl.errors import UserError
 
 ENOUGH_ROWS = 20_000
 """Directions are steady by then; the time to find them grows with the rows."""
 KEPT = 50
-"""Directions that distances are measured in, by t-SNE and for clusters."""
+"""Directions that distances are measured in, by t-SNE, by UMAP and for clusters."""
 MOST_FOR_TSNE = 20_000
+LEAST = 5
+"""Images that t-SNE and UMAP have something to say of."""
 
 
 @dataclass(frozen=True)
@@ -55,27 +56,38 @@ def _pca(rows: Tensor, share: float) -> MapLayout:
 
 def _tsne(rows: Tensor, share: float) -> MapLayout:
     if len(rows) > MOST_FOR_TSNE:
-        raise UserError(
-            f"t-SNE of {len(rows):,} images takes hours", where="--map", do=f"add --images {MOST_FOR_TSNE}, or take pca"
-        )
-    if len(rows) < 5:
-        raise UserError(f"t-SNE of {len(rows)} images says nothing", where="--map", do="take pca")
+        do = f"add --images {MOST_FOR_TSNE}, or take umap"
+        raise UserError(f"t-SNE of {len(rows):,} images takes hours", where="--map", do=do)
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
 
     perplexity = min(30.0, (len(rows) - 1) / 4)
-    made = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=1).fit_transform(rows.numpy())
-    note = (
-        f"t-SNE, perplexity {perplexity:.0f}, seed 0: near points are alike; the distance of far ones, and how large a "
-        "group is drawn, says nothing."
-    )
-    return MapLayout("t-SNE", note, torch.from_numpy(np.ascontiguousarray(made)))
+    with threadpool_limits(1):  # its threads and those that UMAP started wait for each other: 100 times slower
+        made = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=1).fit_transform(rows.numpy())
+    return MapLayout("t-SNE", f"t-SNE, perplexity {perplexity:.0f}, seed 0{_CAUTION}", torch.from_numpy(made.copy()))
 
 
-WAYS: dict[str, Callable[[Tensor, float], MapLayout]] = {"pca": _pca, "tsne": _tsne}
+def _umap(rows: Tensor, share: float) -> MapLayout:
+    """Begins with PCA, on one thread: the same seed gives the same picture."""
+    from umap import UMAP
+
+    near = min(15, len(rows) - 1)
+    begin = rows[:, :2] / rows[:, :2].abs().max().clamp_min(1e-12) * 10  # the width that UMAP's own start has
+    with parallel.threads(1):  # numba's own threads change the number of torch's
+        made = UMAP(n_neighbors=near, init=begin.numpy(), random_state=0, n_jobs=1).fit_transform(rows.numpy())
+    return MapLayout("UMAP", f"UMAP, {near} neighbors, seed 0{_CAUTION}", torch.from_numpy(made.copy()))
 
 
-def check_ways(names: tuple[str, ...]) -> None:
-    """Refuse a name that no layout has."""
-    for name in names:
-        if name not in WAYS:
-            raise UserError(f"no map is called {name!r}", where="--map", do=did_you_mean(name, WAYS))
+_CAUTION = ": near points are alike; the distance of far ones, and how large a group is drawn, says nothing."
+_WAYS: dict[str, Callable[[Tensor, float], MapLayout]] = {"pca": _pca, "tsne": _tsne, "umap": _umap}
+
+
+def lay_out(name: str, rows: Float[Tensor, "n kept"], share: float) -> MapLayout:
+    """Rows and share as `reduced` gives them, on a plane.
+
+    Raises:
+        UserError: there are too few images for it, or too many.
+    """
+    if name != "pca" and len(rows) < LEAST:
+        raise UserError(f"a map of {len(rows)} images by {name} says nothing", where="--map", do="take pca")
+    return _WAYS[name](rows, share)

@@ -19,7 +19,7 @@ from iecl.evaluation.model import load_model
 from iecl.parts.kmeans import kmeans
 from iecl.reporting.confusion import confused
 from iecl.reporting.gallery import Gallery
-from iecl.reporting.projection import WAYS, MapLayout, check_ways, reduced
+from iecl.reporting.projection import MapLayout, lay_out, reduced
 from iecl.reporting.sample import Sampled, read_columns, take_sample
 from iecl.reporting.sheets import front_coded, packed, sheets, tile_side
 from iecl.reporting.sight_settings import SightSettings
@@ -40,24 +40,24 @@ def look(run: RunDirectory, asked: SightSettings, line: ProgressLine) -> dict[st
     Raises:
         UserError: there are no weights, or no images.
     """
-    check_ways(asked.maps)
     model = load_model(run.path, asked.checkpoint)
     context = EvaluationContext(model, run.path, asked.data, line, part="test", device=device_called(asked.device))
     sample = take_sample(context, asked.images)
     line.show("laying out the map")
     gallery, notes = Gallery(), list[str]()
     found: dict[str, Any] = {"checkpoint": model.checkpoint, "shown": len(sample), "total": sample.total}
-    found |= look_at_sample(sample, asked, gallery)
+    found |= look_at_sample(sample, asked, gallery, notes)
     line.show("looking at views and layers")
     for name, part in (("views", views_of), ("layers", layers_of)):
         found[name] = _or_note(partial(part, run, asked, gallery, line), notes)
     return found | {"gallery": gallery.packed(), "notes": notes}
 
 
-def look_at_sample(sample: Sampled, asked: SightSettings, gallery: Gallery) -> dict[str, Any]:
-    """What the features alone say, and pictures of the images concerned."""
+def look_at_sample(sample: Sampled, asked: SightSettings, gallery: Gallery, notes: list[str]) -> dict[str, Any]:
+    """What the features alone say, and pictures of the images concerned; a map that cannot be had is a note."""
     rows, share = reduced(sample.features)
-    layouts = [WAYS[name](rows, share) for name in asked.maps]
+    tried = [_or_note(partial(lay_out, name, rows, share), notes) for name in asked.maps]
+    layouts = [layout for layout in tried if layout] or [lay_out("pca", rows, share)]
     cluster, distance = _clusters(rows)
     columns = [_class_column("cluster", cluster, [f"cluster {i + 1}" for i in range(int(cluster.max()) + 1)])]
     if sample.classes and (sample.labels >= 0).any():

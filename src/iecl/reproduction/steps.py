@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 import iecl
+from iecl import parallel
 from iecl.console import ProgressLine
 from iecl.reproduction.forecast import weight_bytes
 from iecl.reproduction.plan import Panel, Wish
@@ -31,18 +31,13 @@ WARM = 2
 
 def measured_panels(wish: Wish, threads: int, *, quiet: bool) -> dict[str, Any]:
     """Panels, notes and environment of an exhibit for which nothing is trained."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     made: list[dict[str, Any]] = []
-    try:
-        with ProgressLine(quiet) as line:
-            for panel in wish.panels():
-                configs = _configs(panel)
-                line.show(f"measuring {panel.column or wish.exhibit.name}")
-                measure = _costs if wish.exhibit.kind == "cost" else _times
-                made += measure(wish, panel, configs)
-    finally:
-        torch.set_num_threads(before)
+    with parallel.threads(threads), ProgressLine(quiet) as line:
+        for panel in wish.panels():
+            configs = _configs(panel)
+            line.show(f"measuring {panel.column or wish.exhibit.name}")
+            measure = _costs if wish.exhibit.kind == "cost" else _times
+            made += measure(wish, panel, configs)
     notes = [f"one process with {threads} thread{'s' * (threads > 1)}"]
     if wish.exhibit.kind != "cost":
         notes.append(

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from iecl import parallel
 from iecl.console import ProgressLine
 from iecl.data.datasets import DATASETS
 from iecl.data.factory import list_source
@@ -180,11 +181,8 @@ def try_steps(config: RunConfig) -> Trial:
     nobody could tell that from work. They are taken to share it evenly. Nothing is left of it all but time.
     """
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with parallel.threads(1):
         return _try_steps(config, threads)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _try_steps(config: RunConfig, threads: int) -> Trial:

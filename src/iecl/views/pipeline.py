@@ -1,7 +1,6 @@
 """From a batch of images to the views a method sees."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -9,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from iecl import parallel
 from iecl.views.operators import Policy
 from iecl.views.params import ViewParams, center, draw
 from iecl.views.policies import ViewSpec
@@ -108,20 +108,10 @@ def draw_views(
         scale = spec.global_scale if number < spec.global_crops else spec.local_scale
         if scale is not None:
             policy = replace(policy, scale=scale)
-        with _one_thread():
+        # Torch shares out a few thousand numbers too, which saves nothing, and waits for long if a core is taken.
+        with parallel.threads(1):
             drawn = draw(policy, batch.sizes, batch.positions, seed=seed, epoch=epoch, view=number)
         yield drawn
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Torch shares out a few thousand numbers too, which saves nothing, and waits for long if a core is taken."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def make_plain(
