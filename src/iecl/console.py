@@ -10,11 +10,13 @@ Names and files come from anywhere and may hold what a terminal obeys. All text 
 import html
 import json
 import logging
+import os
 import re
+import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -55,6 +57,16 @@ def show(line: str, *, as_result: bool = False) -> None:
     """Print one line: a result, or something that goes with it."""
     file = sys.stdout if as_result else sys.stderr
     print(_in_letters_of(file, one_line(line)), file=file, flush=not as_result)  # the one place that may
+
+
+def forget_lost_terminal() -> None:
+    """Print to nowhere from now on where the terminal was closed: one more line is an error, before all is saved."""
+    for number in (1, 2):
+        with suppress(OSError):  # there is no such output
+            if stat.S_ISCHR(os.fstat(number).st_mode) and not os.isatty(number):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, number)
+                os.close(nowhere)
 
 
 def _in_letters_of(file: object, text: str) -> str:

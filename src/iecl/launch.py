@@ -1,12 +1,25 @@
 """What an outside launcher says of this process (torchrun, SLURM, variables set by hand), and what it may use."""
 
 import os
+import platform
 import re
+import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from iecl.errors import UserError
+
+STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""What asks a run to stop: Ctrl-C, a system that needs the machine, a terminal that was closed."""
+
+
+def is_gpu_at_hand() -> bool:
+    """Whether this machine has a GPU that torch could use, as far as can be seen without torch."""
+    is_apple = sys.platform == "darwin" and platform.machine() == "arm64"
+    return is_apple or any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
 """Whole runs on tiny images: what is written, how they stop, that they continue exactly."""
 
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +21,7 @@ from iecl.errors import TrainingError, UserError
 from iecl.meters.label_free import SCORES
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint
 from iecl.runs.directory import RunDirectory
+from iecl.training.signals import StopFlag
 
 SMALL = {"method": {"hidden_dim": 16, "out_dim": 8}}
 RUN = {"backbone": "resnet10-w16", "epochs": 3, "batch_size": 8, "settings": SMALL, "quiet": True}
@@ -90,7 +94,7 @@ def test_workers_outlive_an_epoch_that_uses_all_batches(
     assert len(made) == starts
 
 
-@pytest.mark.parametrize("extra", [["saib.form=certified"], ["method.queue_size=32", "method.symmetric=false"]])
+@pytest.mark.parametrize("extra", [["saib.weights=learned"], ["method.queue_size=32", "method.symmetric=false"]])
 def test_a_run_that_was_killed_continues_exactly(
     extra: list[str], image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
@@ -159,14 +163,20 @@ def test_without_labels_the_mean_loss_decides_on_the_best_checkpoint(
     assert best["step"] == (means.index(min(means)) + 1) * best["steps"] // RUN["epochs"]
 
 
-def test_a_signal_ends_the_step_saves_and_leaves(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    command = [sys.executable, "-m", "iecl", "pretrain", "--data", str(image_folder), "--out", str(tmp_path / "run")]
-    command += ["--backbone", "resnet10-w16", "--epochs", "500", "--batch-size", "8", "--quiet"]
+def begun(image_folder: Path, run: Path, tiny: list[str], *words: str, **how: Any) -> subprocess.Popen[str]:
+    """A long run in a process of its own, some steps after its start."""
+    command = [sys.executable, "-m", "iecl", "pretrain", "--data", str(image_folder), "--out", str(run), *words]
+    command += ["--backbone", "resnet10-w16", "--epochs", "500", "--batch-size", "8"]
     for text in [*tiny, "method.hidden_dim=16", "method.out_dim=8"]:
         command += ["--set", text]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while child.poll() is None and len(curve(tmp_path / "run")) < 3:
+    child = subprocess.Popen(command, text=True, **how)
+    while child.poll() is None and len(curve(run)) < 3:
         time.sleep(0.02)
+    return child
+
+
+def test_a_signal_ends_the_step_saves_and_leaves(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    child = begun(image_folder, tmp_path / "run", tiny, "--quiet", stderr=subprocess.PIPE)
     child.send_signal(signal.SIGTERM)
     _, errors = child.communicate(timeout=60)
     assert child.returncode == 128 + signal.SIGTERM
@@ -174,6 +184,39 @@ def test_a_signal_ends_the_step_saves_and_leaves(image_folder: Path, tmp_path: P
     state = latest_checkpoint(tmp_path / "run" / "checkpoints")
     assert state is not None
     assert state["step"] >= 3
+
+
+def test_a_run_whose_terminal_is_closed_saves_and_leaves(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    ours, its = os.openpty()
+
+    def take_terminal() -> None:  # in a session of its own, as a window has
+        fcntl.ioctl(its, termios.TIOCSCTTY, 0)
+
+    outputs = {"stdin": its, "stdout": its, "stderr": its}
+    child = begun(image_folder, tmp_path / "run", tiny, start_new_session=True, preexec_fn=take_terminal, **outputs)
+    os.close(its)
+    os.close(ours)
+    assert child.wait(60) == 128 + signal.SIGHUP
+    state = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert state is not None
+    assert state["step"] >= 3
+    assert "Traceback" not in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_closed_terminal_does_not_matter_where_nohup_said_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopFlag() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.signal
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with StopFlag() as stop:
+            stop.is_polled = True
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.signal == signal.SIGHUP
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(
@@ -261,7 +304,7 @@ def test_bad_files_are_named_once_skipped_and_counted(
 def test_a_block_that_nothing_moves_is_refused_before_the_first_step(
     image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
-    sets = [*tiny, "saib.form=certified", "saib.side=query", "objective.entropy=none", "method.symmetric=false"]
+    sets = [*tiny, "saib.weights=learned", "saib.side=query", "objective.entropy=none", "method.symmetric=false"]
     with pytest.raises(UserError, match="nothing trains the block on the query side"):
         iecl.pretrain(image_folder, tmp_path / "run", sets=sets, **RUN)
     assert not (tmp_path / "run").exists()

@@ -17,9 +17,10 @@ import torch
 from torch import multiprocessing
 
 from iecl.allocation import is_kept, keep_freed_memory
+from iecl.console import forget_lost_terminal
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
-from iecl.launch import Launch, node_rank, usable_cores
-from iecl.training.signals import REPEATED, STOPS
+from iecl.launch import STOPS, Launch, node_rank, usable_cores
+from iecl.training.signals import REPEATED, heeded
 
 log = logging.getLogger("iecl.training")
 GRACE = 10.0
@@ -126,7 +127,7 @@ def _work(
     if keeps:
         keep_freed_memory()
     os.environ.update(environment)
-    for number in STOPS:  # from when it has nothing left to stop until it is gone
+    for number in heeded():  # from when it has nothing left to stop until it is gone
         signal.signal(number, lambda *_: None)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if "OMP_NUM_THREADS" not in os.environ:
@@ -168,7 +169,7 @@ def _heard(ranks: list[_Rank], stopper: "_Stopper") -> Answer:
 
 
 class _Stopper:
-    """Hands Ctrl-C and SIGTERM on to the processes; when it is asked again, ends them."""
+    """Hands what asks for a stop on to the processes; when it is asked again, ends them."""
 
     def __init__(self, processes: list[SpawnProcess]) -> None:
         self.processes, self.signal, self.is_final = processes, 0, False
@@ -176,13 +177,14 @@ class _Stopper:
 
     def install(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._stop) for number in STOPS}
+            self._before = {number: signal.signal(number, self._stop) for number in heeded()}
 
     def remove(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
+        forget_lost_terminal()
         if self.signal and time.monotonic() - self._since < REPEATED:
             return
         self.is_final = bool(self.signal)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: before the first step they end a run at once; later the loop ends its step, saves and leaves."""
+"""Ctrl-C, SIGTERM, a closed terminal: before the first step they end a run at once; later it ends its step first."""
 
 import os
 import signal
@@ -7,11 +7,18 @@ import time
 from collections.abc import Iterable
 from types import FrameType
 
+from iecl.console import forget_lost_terminal
 from iecl.errors import Interrupted
+from iecl.launch import STOPS
 
-STOPS = (signal.SIGINT, signal.SIGTERM)
 REPEATED = 2.0
 """Seconds in which one request may arrive several times: from the terminal, from a parent process, from torchrun."""
+
+
+def heeded() -> list[int]:
+    """The signals that stop a run: `STOPS`, but not a closed terminal where `nohup` made it ignored."""
+    hangup = getattr(signal, "SIGHUP", None)
+    return [number for number in STOPS if number != hangup or signal.getsignal(number) != signal.SIG_IGN]
 
 
 class StopFlag:
@@ -31,13 +38,14 @@ class StopFlag:
 
     def __enter__(self) -> "StopFlag":
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            for number in STOPS:
+            for number in heeded():
                 self._before[number] = signal.signal(number, self._raise)
             if hasattr(signal, "pthread_sigmask"):  # a process that a run starts has kept them waiting until now
                 self._blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         return self
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
+        forget_lost_terminal()
         is_repeated = self.signal and time.monotonic() - self._since > REPEATED
         if is_repeated and not self.is_launched:  # somebody does not want to wait
             signal.signal(number, signal.SIG_DFL)
