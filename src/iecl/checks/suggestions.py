@@ -1,6 +1,7 @@
 """What a run on these images would choose, and what it would take."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from iecl.console import duration
 from iecl.data.defaults import count_images
 from iecl.data.settings import DataSettings
 from iecl.errors import UserError
+from iecl.launch import is_gpu_at_hand
 from iecl.settings import as_values
-from iecl.training.choices import SMALL, Said, with_batch
-from iecl.training.config import make_config, with_data
-from iecl.views.policies import SMALL as SMALL_VIEW
+from iecl.training.choices import CPU_SIDE, Said, rungs, with_batch, with_steps
+from iecl.training.config import layers, make_config, with_data
 
 _MOSTLY = 0.9
 
@@ -22,22 +23,20 @@ _MOSTLY = 0.9
 def suggestions(scan: Scan, data: DataSettings) -> list[dict[str, str]]:
     """Settings for `iecl pretrain`, each with the reason."""
     given = {"data": {name: value for name, value in as_values(data).items() if name in ("name", "more", "exclude")}}
-    config = with_data(make_config(flags=given), data)
-    images = count_images(data)
+    said = Said.of(*layers(flags=given))
+    asked, images, has_gpu = make_config(flags=given), count_images(data), is_gpu_at_hand()
+    config = with_data(asked, data) if has_gpu else next(rungs(replace(asked, data=data), said))
+    size, machine = config.data.image_size, "" if has_gpu else "; without a GPU"
     records = scan.records[scan.readable]
     side = float(np.median(np.minimum(records["height"], records["width"]))) if len(records) else 0
-    is_small = data.image_size <= SMALL_VIEW
+    stem = "a stem that keeps the size of small views" if size <= CPU_SIDE else "a stem that quarters the view"
     made = [
-        _row("image size", data.image_size, "--image-size", f"the median shorter side is {side:,.0f} px"),
-        _row(
-            "backbone",
-            SMALL[0] if is_small else "resnet18",
-            "--backbone",
-            "views are small: a stem that keeps their size" if is_small else "a stem that quarters the view",
-        ),
+        _row("image size", size, "--image-size", f"the median shorter side is {side:,.0f} px{machine}"),
+        _row("backbone", config.backbone.name, "--backbone", f"{stem}{machine}"),
     ]
     try:
-        batch = with_batch(config, Said.of({}, {}), images).training.batch_size
+        config = with_batch(config, said, images)
+        batch = (config if has_gpu else with_steps(config, said, images)).training.batch_size
         made.append(_row("batch size", batch, "--batch-size", f"{images:,} images to train on"))
     except UserError:  # too few images, which is said elsewhere
         pass

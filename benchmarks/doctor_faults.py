@@ -1,0 +1,110 @@
+"""Which of the images that a backbone points at deserve it? Labels are swapped and strangers put among images.
+
+    python -m benchmarks.doctor_faults LABELED --strangers FOLDER ... --work WORK --run RUN [--run RUN ...]
+
+LABELED has a folder for each class. Of 300 images each, 5 % get the label of another class, and 1 % as many images of
+each FOLDER, squeezed to the same size, are put among them. RUN is a run, a file of weights, or `random`. Precision and
+recall of `label` are of swapped labels, those of `outlier` of strangers: an image that was odd before counts as wrong.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.result import write
+from iecl.checks.doctor import diagnose
+from iecl.checks.table import CheckSettings
+
+EACH, SWAPPED, STRANGE = 300, 0.05, 0.01
+THRESHOLDS = {"label": (0.5, 0.6, 0.7, 0.8, 0.9), "outlier": (2.0, 3.0, 4.0, 5.0, 7.0)}
+Truth = dict[str, str]
+
+
+def some(folder: Path, count: int, draw: np.random.Generator) -> list[Path]:
+    """So many of the files, spread by chance."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".png", ".jpg", ".jpeg"))
+    return [files[place] for place in sorted(draw.permutation(len(files))[:count].tolist())]
+
+
+def make_faults(labeled: Path, strangers: list[Path], folder: Path) -> Truth:
+    """Lay out the images; returns what was done to each that is not as it was."""
+    draw, truth = np.random.default_rng(0), Truth()
+    classes = sorted(path.name for path in labeled.iterdir() if path.is_dir())
+    side = (0, 0)
+    for name in classes:
+        for path in some(labeled / name, EACH, draw):
+            others = [other for other in classes if other != name]
+            is_swapped = draw.random() < SWAPPED
+            owner = str(draw.choice(others)) if is_swapped else name
+            place = folder / owner / f"{name}-{path.name}"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+            truth |= {f"{owner}/{place.name}": "swapped"} if is_swapped else {}
+            with Image.open(path) as image:
+                side = image.size
+    for other in strangers:
+        for number, path in enumerate(some(other, round(STRANGE * EACH * len(classes)), draw)):
+            place = folder / str(draw.choice(classes)) / f"stranger-{other.name}-{number}.png"
+            with Image.open(path) as image:
+                image.convert("RGB").resize(side, Image.Resampling.BOX).save(place)
+            truth[f"{place.parent.name}/{place.name}"] = other.name
+    return truth
+
+
+def rows_of(run: str, folder: Path, truth: Truth) -> list[dict[str, Any]]:
+    """One row for each threshold: all images that it points at, against those that were changed."""
+    network = {"backbone": "resnet10-w16", "image_size": 32} if run == "random" else {}
+    kinds = {"label": {"swapped"}, "outlier": set(truth.values()) - {"swapped"}}
+    rows: list[dict[str, Any]] = []
+    for check, least in THRESHOLDS.items():
+        made = diagnose([str(folder)], run, workers=0, settings={check: least[0]}, **network)
+        found = {made.scan.name(one.number): float(one.value or 0) for one in made.of(check)}
+        for threshold in least:
+            named = [name for name, value in found.items() if value >= threshold]
+            recalls = {kind: share(named, truth, kind) for kind in sorted(kinds[check])}
+            right = sum(truth.get(name) in kinds[check] for name in named)
+            row = {
+                "arm": f"{check} {threshold:g}, {'untrained' if run == 'random' else 'trained'}",
+                "found": len(named),
+            }
+            row |= {"precision": round(100 * right / max(1, len(named)), 1)}
+            row |= {f"recall of {kind}": value for kind, value in recalls.items()}
+            rows.append(row | {"votes for the label given": made.facts["labels_of_neighbors"]})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def share(named: list[str], truth: Truth, kind: str) -> float:
+    """Percent of the images of a kind that are named."""
+    return round(100 * sum(truth.get(name) == kind for name in named) / sum(one == kind for one in truth.values()), 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("labeled", type=Path)
+    parser.add_argument("--strangers", type=Path, nargs="+", required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--run", action="append", required=True)
+    args = parser.parse_args()
+    folder, truth_file = args.work / "faults", args.work / "faults.json"
+    if not truth_file.exists():
+        truth_file.parent.mkdir(parents=True, exist_ok=True)
+        truth_file.write_text(json.dumps(make_faults(args.labeled, args.strangers, folder)))
+    truth: Truth = json.loads(truth_file.read_text())
+    content = {
+        "images": sum(path.is_file() for path in folder.rglob("*")),
+        "swapped": sum(kind == "swapped" for kind in truth.values()),
+        "strangers": sum(kind != "swapped" for kind in truth.values()),
+        "defaults": {check: getattr(CheckSettings(), check) for check in THRESHOLDS},
+        "rows": [row for run in args.run for row in rows_of(run, folder, truth)],
+    }
+    write("doctor_faults", "which labels and strangers does a backbone point at, and are they wrong?", content)
+
+
+if __name__ == "__main__":
+    main()
