@@ -47,10 +47,11 @@ test-install: $(READY)  ## the wheel with all it needs in new environments, VERS
 
 test-lowest: $(READY)  ## the tests with the lowest versions that pyproject.toml allows; gigabytes, TESTS=tests/views for some
 	@$(HAND_ON) $(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(LOWEST) && \
-	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[detection,parquet,plots]' && \
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[detection,onnx,parquet,peers,plots]' && \
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python hatchling hypothesis pytest
 	@$(LOWEST)/bin/python -c "import torch, torchvision, numba; print(torch.__version__, torchvision.__version__, numba.__version__)"
-	@env -u CI OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(or $(TESTS),tests)
+	@# Old packages call what newer ones that they use have deprecated.
+	@env -u CI OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -W ignore::DeprecationWarning $(or $(TESTS),tests)
 
 coverage: $(READY)  ## the default tests again, slower: share of code that they run, and the files with least
 	@$(PYTEST) --cov --cov-report=

@@ -14,7 +14,7 @@ from benchmarks.bench.turns import summary
 from benchmarks.result import write
 
 SEEDS = (0, 1, 2)
-NAMES = ("knn_pretrained", "knn_random", "knn_pixels")
+NAMES = ("knn_pretrained", "knn_without_block", "knn_random", "knn_pixels")
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Shared by all tests: tiny images, tiny runs, one torch thread."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ from skips import (  # noqa: F401 - hooks
 
 # Two test processes share two cores; torch's own threads would fight over them.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Sums depend on the number of threads: a test that leaves another behind would fail others, far away."""
+    yield
+    left = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert left == 1, f"the test left torch with {left} threads"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,7 +32,7 @@ PARTS = {
     "entropy": [ENTROPY],
     "kl": [KL],
     "kl and entropy": [KL, ENTROPY],
-    "certified block": ["saib.form=certified"],
+    "certified block": ["saib.form=certified", "saib.weights=learned", "saib.probability=1"],
     "sample block": ["saib.form=sample"],
     "batch block, as printed": ["saib.form=batch"],
     "batch block and entropy, as printed": ["saib.form=batch", ENTROPY],

@@ -1,4 +1,4 @@
-"""A short training on generated images, compared with a random backbone and with raw pixels."""
+"""A short training on generated images with the block and without, compared with a random backbone and raw pixels."""
 
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,21 @@ BATCH = 128
 def demo(
     out: str | Path, *, epochs: int = 4, seed: int = 0, overwrite: bool = False, quiet: bool = False
 ) -> dict[str, Any]:
-    """Pretrain on `shapes`, measure kNN of it and of two ways of doing nothing; write report.html and demo.json."""
-    run = api.pretrain(
-        "shapes",
-        out,
-        backbone="resnet10-w16",
-        epochs=epochs,
-        batch_size=BATCH,
-        seed=seed,
-        overwrite=overwrite,
-        quiet=quiet,
+    """Pretrain on `shapes` twice, measure kNN of both and of two ways of doing nothing; write a page about both.
+
+    The run without the block is beside `out`; report.html and demo.json are in `out`.
+    """
+    common: dict[str, Any] = {"backbone": "resnet10-w16", "epochs": epochs, "batch_size": BATCH, "seed": seed}
+    common |= {"overwrite": overwrite, "quiet": quiet}
+    run = api.pretrain("shapes", out, **common)
+    plain = api.pretrain(
+        "shapes", f"{run.path}-without-block", sets=["saib.form=none", "training.outcome=false"], **common
     )
     trained = run.evaluate("knn", quiet=quiet, baselines=("random", "pixels"))
     untrained, pixels = trained["baselines"]
     result = {
         "knn_pretrained": trained["top1"],
+        "knn_without_block": plain.evaluate("knn", quiet=quiet)["top1"],
         "knn_random": untrained["top1"],
         "knn_pixels": pixels["top1"],
         "seed": seed,
@@ -38,6 +38,6 @@ def demo(
         "run": str(run.path),
         "report": str(run.path / "report.html"),
     }
-    run.report(result["report"], quiet=quiet)
+    api.report([run.path, plain.path], result["report"], quiet=quiet)
     write_json(run.path / "demo.json", result)
     return result

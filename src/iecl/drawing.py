@@ -62,10 +62,11 @@ def preview(
     """
     from iecl.data.defaults import resolve_data
     from iecl.training.config import make_config, with_data
-    from iecl.training.view_sheet import write_sheet
 
     arguments = Arguments()
     given, method = arguments.settings(data, common, settings, "iecl.preview"), arguments.method(method)
     resolved = make_config(method=method, recipe=recipe, flags=given, sets=sets)
+    from iecl.training.view_sheet import write_sheet  # and with it torch, where no name is wrong
+
     with at_hand(arguments.things):
         return write_sheet(with_data(resolved, resolve_data(resolved.data)), images, Path(out))

@@ -120,7 +120,7 @@ def test_every_place_that_offers_a_next_command_is_tested_here() -> None:
 def test_the_demo_offers_its_own_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shares = {"knn_pretrained": 0.5, "knn_random": 0.3, "knn_pixels": 0.2}
+    shares = {"knn_pretrained": 0.5, "knn_without_block": 0.4, "knn_random": 0.3, "knn_pixels": 0.2}
     monkeypatch.setattr("iecl.demo.demo", lambda out, **given: shares | {"run": out, "report": "page.html"})
     assert main(["demo", "--out", str(tmp_path / "a run"), "--json"]) == 0
     told = capsys.readouterr()

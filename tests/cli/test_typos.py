@@ -19,6 +19,13 @@ TYPOS = {
     "no evaluation is called 'lineal'": ["evaluate", "all", "run", "--only", "lineal"],
     "[knn] has no setting 'neighbours'": ["evaluate", "knn", "run", "--set", "neighbours=3"],
     "[method] has no setting 'queue'": ["plan", "--data", "shapes", "--method", "simclr", "--set", "method.queue=1"],
+    "[augmentation] has no setting 'hua'": ["views", "--data", "three", "--set", "augmentation.hua=0"],
+    "3 images cannot be shared out to 99 processes (--devices)": ["pretrain", "--data", "three", "--devices", "99"],
+    "there is no run and no file away.ckpt (MODEL)": ["verify", "away.ckpt"],
+    "there is no run and no file away.pth (MODEL)": ["evaluate", "knn", "away.pth"],
+    "there is no run and no file away (MODEL)": ["embed", "away", "--out", "features.npz"],
+    "there is no run and no file away.pt (MODEL)": ["export", "away.pt", "--out", "weights.safetensors"],
+    "there is no run in away (RUN)": ["report", "away"],
     "3 images do not fill a batch of 4": ["pretrain", "--data", "three", "--batch-size", "4"],
     "one holds 1 image": ["pretrain", "--data", "one"],
 }

@@ -268,7 +268,7 @@ def test_a_worker_that_ends_otherwise_is_not_said_to_have_run_out_of_memory(
     assert "memory" not in caught.value.do
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_should_stop_a_run_reaches_the_parent_only(good: FolderSource, number: signal.Signals) -> None:
     loader = Loader(good, batch=4, seed=1, workers=1)
     batches = loader.epoch(0)

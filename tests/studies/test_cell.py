@@ -185,8 +185,8 @@ def test_a_block_from_elsewhere_is_known_by_what_it_is_and_a_record_does_not_say
     assert a == b
     assert len({plain, a, c}) == 3
     config = make_config(flags={"data": {"name": "digits"}})
-    cell = Cell(data="digits", settings={"saib": {"form": "certified", "init_from": "/a"}, "data": {"root": "/b"}})
-    assert cell.differences(config) == {"saib.form": "certified"}
+    cell = Cell(data="digits", settings={"saib": {"form": "sample", "init_from": "/a"}, "data": {"root": "/b"}})
+    assert cell.differences(config) == {"saib.form": "sample"}
 
 
 def test_weights_to_start_from_are_known_by_what_they_are(tmp_path: Path) -> None:

@@ -147,10 +147,12 @@ def test_the_backbone_is_chosen_for_the_image_size(size: int, name: str) -> None
     assert resolved(make_config(flags=SHAPES), size).backbone.name == name
 
 
-@pytest.mark.parametrize(("policy", "form"), [("crop", "certified"), ("simclr-small", "none"), ("simclr", "none")])
-def test_the_default_block_is_there_only_where_views_are_crops(policy: str, form: str) -> None:
+@pytest.mark.parametrize(("policy", "share"), [("crop", 1.0), ("simclr-small", 0.5), ("simclr", 0.5)])
+def test_the_default_block_is_on_every_image_where_views_are_crops_and_else_on_half(policy: str, share: float) -> None:
     config = resolved(make_config(method="ie-cl", flags=SHAPES, sets=[f"augmentation.policy={policy}"]))
-    assert config.saib.form == form
+    assert (config.saib.form, config.saib.probability) == ("certified", share)
+    told = resolved(make_config(method="ie-cl", flags=SHAPES, sets=["saib.probability=0.3"]))
+    assert told.saib.probability == 0.3
 
 
 @pytest.mark.parametrize(("size", "patch"), [(32, 4), (96, 4), (224, 16)])
@@ -174,11 +176,13 @@ def test_a_method_with_a_block_is_ie_cl_around_it() -> None:
     long = make_config(
         method="ie-cl",
         flags=SHAPES,
-        sets=["method.host=byol", "saib.form=certified", "objective.entropy=none", "objective.entropy_weight=0.2"],
+        sets=[
+            *("method.host=byol", "saib.weights=learned", "saib.budget_kind=rms", "saib.probability=1"),
+            *("objective.entropy=none", "objective.entropy_weight=0.2"),
+        ],
     )
     assert (short.method_name, short.host_name) == ("ie-cl", "byol")
     assert {str(change) for change in difference(short, long)} == {
-        "saib.host_gradient was auto, now reversed",  # which is what auto means
         "objective.entropy_on was query, now both",  # of a term that is off
     }
     assert 'host = "byol"' in short.to_toml("x")
@@ -209,3 +213,14 @@ def test_a_printed_block_comes_with_the_printed_term_unless_that_is_said() -> No
     assert make_config(method="byol", flags=flags).objective.entropy == "coding-rate"
     assert make_config(method="byol", flags=flags, sets=["objective.entropy=none"]).objective.entropy == "none"
     assert make_config(method="byol", flags={**SHAPES, "saib": {"form": "certified"}}).objective.entropy == "none"
+
+
+@pytest.mark.parametrize(
+    ("form", "weights", "probability"),
+    [("certified", "frozen", 0.0), ("batch", "learned", 1.0), ("none", "learned", 1.0)],
+)
+def test_a_block_of_another_form_takes_nothing_from_the_block_of_the_recipe(
+    form: str, weights: str, probability: float
+) -> None:
+    saib = make_config(flags={"data": {"name": "shapes"}}, sets=[f"saib.form={form}"]).saib
+    assert (saib.form, saib.weights, saib.probability) == (form, weights, probability)

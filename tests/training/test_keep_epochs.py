@@ -22,7 +22,10 @@ from iecl.training.settings import TrainingSettings
 from made_images import TINY, make_images
 
 RUN = {"backbone": "resnet10-w16", "epochs": 4, "batch_size": 8, "quiet": True}
-CHOICES = {"method": {"hidden_dim": 16, "out_dim": 8}, "saib": {"form": "certified", "hidden_dim": 8}}
+CHOICES = {
+    "method": {"hidden_dim": 16, "out_dim": 8},
+    "saib": {"form": "certified", "weights": "learned", "hidden_dim": 8},
+}
 SETS = [*TINY, "training.online_eval_epochs=0"]
 KEPT = "training.keep_epochs=[0, 0.25, 3]"
 

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from iecl import api
 
     asked = {name: getattr(args, name) for name in ("exclude", "overwrite", "quiet", "device")}
-    made = api.embed(args.model, args.data, args.out, **asked, **source(args))
+    made = api.embed(args.model, args.data, args.out, **asked, **source(args, args.model))
     result = {name: value for name, value in made.items() if not hasattr(value, "dtype")}  # the file has the arrays
     say(
         args,

@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for text in args.set:
         options = merge(options, parse_assignment(text))
     _check_names(args, options)
+    source(args, *(model for model in args.model if model != "pixels"))  # before torch is imported
     if len(args.model) > 1 and args.out:
         raise UserError("several models do not fit into one result", where="--out", do="leave it out")
     if args.baseline and args.evaluation == ALL:

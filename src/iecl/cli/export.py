@@ -25,7 +25,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the file, prove that it gives the same features, and show how to load it."""
     from iecl import api
 
-    result = api.export(args.run, args.out, format=args.format, overwrite=args.overwrite, **source(args))
+    asked = source(args, args.run)
+    result = api.export(args.run, args.out, format=args.format, overwrite=args.overwrite, **asked)
     say(args, f"read: {result['weights']}", f"{result['path']}: {result['proof']}", "load it with:")
     say(args, *result["snippet"].split("\n"))
     return result

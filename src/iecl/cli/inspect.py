@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from iecl import api
 
     asked = {name: getattr(args, name) for name in ("exclude", "images", "out", "quiet")}
-    result = api.inspect(args.model, args.data, **asked, **source(args))
+    result = api.inspect(args.model, args.data, **asked, **source(args, args.model))
     say(args, f"weights: {result['weights']}", "")
     say(args, *plain_table(HEAD, [_row(stage) for stage in result["layers"]]).split("\n"), "")
     say(args, *result["findings"], f"verdict of the run: {result['verdict']}", f"written: {', '.join(result['files'])}")

@@ -122,4 +122,5 @@ def closing(args: argparse.Namespace, made: "Run") -> dict[str, Any]:
     data = read_config(RunDirectory(made.path)).data.name
     unlabeled = f"next: iecl embed {run} --data {shlex.quote(data)} --out {features}"
     say(args, f"run directory: {made.path}", labeled if has_labels(summary) else unlabeled)
+    say(args, f"look: iecl report {run}")
     return {"run": str(made.path), "summary": summary}

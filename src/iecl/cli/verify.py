@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Say what was compared, and warn of a network that nobody trained."""
     from iecl import api
 
-    result = api.verify(args.file, against=args.against, **source(args))
+    result = api.verify(args.file, against=args.against, **source(args, args.file))
     norms = result["norms_moved"]
     moved = "no norms" if norms is None else f"{100 * norms:.0f} % of the parameters of its norms have moved"
     far = result["spectrum_distance"]

@@ -3,6 +3,10 @@
 import argparse
 from typing import Any
 
+from iecl.runs.directory import refuse_missing
+
+RANDOM = "random"
+"""As in `iecl.evaluation.model`, which would import torch."""
 NAMES = ("checkpoint", "backbone", "image_size", "layout", "allow")
 
 
@@ -40,6 +44,9 @@ def add_exceptions(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def source(args: argparse.Namespace) -> dict[str, Any]:
-    """What was said, as `iecl.evaluation.model.load_model` takes it."""
+def source(args: argparse.Namespace, *models: str) -> dict[str, Any]:
+    """What was said, as `iecl.evaluation.model.load_model` takes it. Models that are not there are refused at once."""
+    for model in models:
+        if model != RANDOM:
+            refuse_missing(model)
     return {name: getattr(args, name) for name in NAMES}

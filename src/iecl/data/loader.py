@@ -30,11 +30,10 @@ from iecl.data.skipped_files import Skipping
 from iecl.data.slots import Slots
 from iecl.data.source import Numbers, OnBad, Source, expect, read_into
 from iecl.errors import TrainingError, UserError
+from iecl.launch import STOPS
 
 _AHEAD = 2
 """Batches that each worker works on in advance, or that a source in this process is told of."""
-_PARENTS = (signal.SIGINT, signal.SIGTERM)
-"""Signals that reach every process of a terminal or a job; the parent alone decides what to do."""
 _DRAWS = 32  # a neighbor would do, but bad files come in runs: whole folders that were not copied
 
 
@@ -187,7 +186,7 @@ class _Pool:
         slots = self._reader.slots
         self._requests.current = (replace(one, slot=slots.reserve()) for one in requests) if slots else requests
         try:
-            with _held_back(_PARENTS):  # workers that start now are deaf before they can hear
+            with _held_back(STOPS):  # workers that start now are deaf before they can hear
                 self._running = iter(self._loader)
             # The loader's own handler raises wherever the training happens to be when a worker dies. Without it the
             # loss is noticed here, at the next batch.
@@ -266,9 +265,9 @@ def _held_back(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
 
 def _settle(keeps: bool, worker: int) -> None:
     """What a worker does before its first batch; `keeps`: freed memory, as its parent does."""
-    for number in _PARENTS:
+    for number in STOPS:  # they reach every process of a terminal or a job; the parent alone decides what to do
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     if keeps:
         keep_freed_memory()
 

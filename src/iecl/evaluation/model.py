@@ -6,7 +6,7 @@ from typing import Any
 
 from iecl.errors import UserError, did_you_mean
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, weights_in
-from iecl.runs.directory import RunDirectory
+from iecl.runs.directory import RunDirectory, refuse_missing
 from iecl.training.config import read_config
 from iecl.training.trained_backbone import trained_backbone
 from iecl.weights.external import RANDOM, external_model, random_model
@@ -59,12 +59,8 @@ def load_model(
         return _from_run(RunDirectory.existing(path, where=str(path)), checkpoint).refuse_other(target, **said)
     if checkpoint != "final" and (path.exists() or target == RANDOM):
         raise UserError(f"{target} is one set of weights", where="--checkpoint", do="leave it out")
-    if not path.exists() and target != RANDOM:
-        raise UserError(
-            f"there is no run and no file {path}",
-            where="MODEL",
-            do=f"give a run directory, a file of weights, or {RANDOM}",
-        )
+    if target != RANDOM:
+        refuse_missing(target)
     if path.suffix == ".ckpt" and RunDirectory(path.parent.parent).holds_run:
         run = RunDirectory(path.parent.parent)
         return _from_checkpoint(run, load_checkpoint(path), path.stem).refuse_other(target, **said)

@@ -36,6 +36,13 @@ from iecl.runs.records import read_metrics, read_summary
 from iecl.settings import read_toml
 
 
+def refuse_missing(target: str | Path) -> None:
+    """Raise a `UserError` if there are no weights of this name."""
+    if not Path(target).exists():
+        do = "give a run directory, a file of weights, or random"
+        raise UserError(f"there is no run and no file {target}", where="MODEL", do=do)
+
+
 class RunDirectory:
     """Paths in a run directory, and the few ways to read and write it."""
 

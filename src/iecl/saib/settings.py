@@ -28,9 +28,8 @@ class SAIBSettings:
 
     form: str = setting(
         "none",
-        "batch: images are channels, as printed; sample: each image alone; certified: never contracts; "
-        "auto: certified where views are crops only, else none",
-        choices=("none", "batch", "sample", "certified", "auto"),
+        "batch: images are channels, as printed; sample: each image alone; certified: never contracts",
+        choices=("none", "batch", "sample", "certified"),
     )
     side: str = setting(
         "auto",
@@ -57,7 +56,13 @@ class SAIBSettings:
         needs="saib.form",
     )
     weight_decay: float = setting(1e-4, "weight decay γ of the block", low=0, needs="saib.form")
-    probability: float = setting(1.0, "chance that an image passes the block", low=0, high=1, needs="saib.form")
+    probability: float = setting(
+        1.0,
+        "chance that an image passes the block; 0: 1 where views are crops only, else a half",
+        low=0,
+        high=1,
+        needs="saib.form",
+    )
     strength: str = setting(
         "constant",
         "share of the block's change that an image gets; uniform: drawn between 0 and 1 for each image; auto: drawn "
@@ -129,6 +134,10 @@ class SAIBSettings:
     def is_absent(self) -> bool:
         """Whether views reach the host as they are."""
         return self.form == "none" and not self.mix
+
+    def for_views(self, *, are_crops_only: bool) -> "SAIBSettings":
+        """The same block with its probability chosen: on every image where it stands in for changes of color."""
+        return replace(self, probability=1.0 if are_crops_only else 0.5) if self.probability == 0 else self
 
     def for_size(self, image_size: int) -> "SAIBSettings":
         """The same block with its patch chosen for this image size."""

@@ -101,6 +101,9 @@ def with_batch(config: RunConfig, said: Said, images: int, least: int = 2) -> Ru
     if "training.batch_size" in said.typed:
         return config
     world = max(1, training.devices) * training.nodes
+    if world > images:
+        where, do = "--devices", f"give {images} or less"
+        raise UserError(f"{counted(images, 'image')} cannot be shared out to {world} processes", where=where, do=do)
     half = max(2, images // (2 * group))
     if least <= asked <= half and asked % world == 0:
         return config

@@ -113,7 +113,7 @@ def read_config(run: RunDirectory) -> RunConfig:
         "data.num_workers": data.num_workers >= 0,
         "augmentation.policy": config.augmentation.policy != "auto",
         "backbone.name": config.backbone.name != "auto",
-        "saib.form": saib.form != "auto",
+        "saib.probability": saib.form == "none" or saib.probability > 0,
         "saib.patch_size": saib.form == "none" or saib.patch_size > 0,
     }
     if not all(is_said.values()):
@@ -137,7 +137,7 @@ def make_config(
     without a method, the recipe's, or `ie-cl`. Names that are not known are refused here, before torch is imported.
     """
     values, given = layers(method=method, recipe=recipe, flags=flags, sets=sets, is_from_weights=is_from_weights)
-    values = merge(values, given)
+    values = merge(_without_other_block(values, given), given)
     if not values.get("data", {}).get("name"):
         raise UserError("which images?", where="--data", do="name a folder of images, or one of: iecl list datasets")
     if values.get("saib", {}).get("form") in PRINTED:  # the printed block is trained by the printed term
@@ -171,6 +171,13 @@ def layers(
         values = _default_recipe(method, given.get("method", {}).get("host", ""))
         values = _for_weights(values) if is_from_weights else values
     return merge({"method": {"name": method}}, values), given
+
+
+def _without_other_block(values: Values, given: Values) -> Values:
+    """What the recipe says, without its block if another form is asked for: frozen there says nothing of this one."""
+    form = given.get("saib", {}).get("form")
+    is_other = form is not None and form != values.get("saib", {}).get("form")
+    return {name: table for name, table in values.items() if not (is_other and name == "saib")}
 
 
 def _check_names(config: RunConfig) -> None:
@@ -283,13 +290,8 @@ def with_data(config: RunConfig, data: DataSettings) -> RunConfig:
     augmentation = resolve_views(config.augmentation, data.image_size, data.channels)
     small = "-small" if data.image_size <= 64 else ""
     name = f"resnet18{small}" if config.backbone.name == "auto" else config.backbone.name
-    saib = config.saib
-    if saib.form == "auto":
-        # Measured: a block with image-wide noise replaces color augmentation where there is none, and costs accuracy
-        # where there is.
-        crops_only = all(policy.color_jitter_prob == 0 for policy in augmentation.policies(ViewSpec()))
-        saib = replace(saib, form="certified" if crops_only else "none")
-    saib = saib.for_size(data.image_size)
+    crops_only = all(policy.color_jitter_prob == 0 for policy in augmentation.policies(ViewSpec()))
+    saib = config.saib.for_views(are_crops_only=crops_only).for_size(data.image_size)
     return replace(
         config, data=data, augmentation=augmentation, backbone=replace(config.backbone, name=name), saib=saib
     )
