@@ -183,6 +183,7 @@ def test_a_method_with_a_block_is_ie_cl_around_it() -> None:
     )
     assert (short.method_name, short.host_name) == ("ie-cl", "byol")
     assert {str(change) for change in difference(short, long)} == {
+        "saib.host_gradient was auto, now reversed",  # which is what auto means
         "objective.entropy_on was query, now both",  # of a term that is off
     }
     assert 'host = "byol"' in short.to_toml("x")
