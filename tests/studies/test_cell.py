@@ -16,7 +16,7 @@ from iecl.studies.cell import FREE, NEUTRAL, Cell, Datasets, Measurement, Names,
 from iecl.training.config import SECTIONS, config_from_values, make_config
 
 DECIDING = {
-    "data": "more exclude labels channels image_size decode_size mean std max_pixels validation",
+    "data": "more exclude plant labels channels image_size decode_size mean std max_pixels validation",
     "augmentation": " ".join(field.name for field in fields(SECTIONS["augmentation"])),  # all of them: they make views
     "backbone": "name zero_init_residual",
     "saib": "form side weights host_gradient weight_decay probability strength confusion mix patch_size "

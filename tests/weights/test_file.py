@@ -15,8 +15,9 @@ from torchvision.models import resnet18
 from iecl.backbones import BACKBONES
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.weights.external import random_model
+from iecl.weights.external import random_model, read_content
 from iecl.weights.file import FORMAT, fingerprint, load_into, load_weights, proof, save_weights
+from iecl.weights.model import load_file as load_model_file
 from iecl.weights.model import save_model
 from iecl.weights.snippet import loading_snippet
 
@@ -104,12 +105,24 @@ def test_one_flipped_bit_is_noticed(saved: Path) -> None:
         load_weights(saved)
 
 
-def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path) -> None:
-    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode().ljust(0x80)
+@pytest.mark.parametrize(("length", "start"), [(0x80, b"\x80"), (0x4B50, b"PK")])
+def test_a_header_whose_length_looks_like_a_pickle_is_read(length: int, start: bytes, tmp_path: Path) -> None:
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode().ljust(length)
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<f", 1.5))
-    assert path.read_bytes()[:1] == b"\x80"
+    assert path.read_bytes().startswith(start)
     assert load_weights(path)[0]["a"].tolist() == [1.5]
+    assert read_content(path)["a"].tolist() == [1.5]
+
+
+def test_a_backbone_whose_header_has_the_length_of_a_pickle_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save_model(path, random_model("resnet10-w16"))
+    raw, length = path.read_bytes(), 0x14B50
+    end = 8 + int.from_bytes(raw[:8], "little")
+    path.write_bytes(struct.pack("<Q", length) + raw[8:end].ljust(length) + raw[end:])
+    assert path.read_bytes().startswith(b"PK")
+    assert load_model_file(path).info.backbone == "resnet10-w16"
 
 
 def test_a_file_from_elsewhere_has_no_metadata(tmp_path: Path) -> None:

@@ -17,12 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting of the data, as data.labels=none"
     )
-    parser.add_argument(
-        "--plant",
-        default="",
-        metavar="KIND=STRENGTH",
-        help="for experiments: bits in every image that a method may take for its content, as stripes=0.25",
-    )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
 
 
@@ -36,7 +30,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         side=args.side,
         exclude=args.exclude,
         sets=args.set,
-        plant=args.plant,
         overwrite=args.overwrite,
         quiet=args.quiet,
     )

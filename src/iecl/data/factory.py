@@ -18,7 +18,9 @@ from iecl.data.listing import Listing, one_walk, printable
 from iecl.data.memory_cache import load_into_memory
 from iecl.data.pack_format import open_packed
 from iecl.data.packed_source import PackedSource
+from iecl.data.planted_source import PlantedSource
 from iecl.data.settings import DataSettings
+from iecl.data.shortcuts import parse_shortcut
 from iecl.data.skipped_files import Skipping, refuse_too_many
 from iecl.data.source import ArraySource, ChosenSource, Decoding, Numbers, OnBad, Progress, Source, name_in
 from iecl.errors import UserError, did_you_mean
@@ -55,7 +57,14 @@ def open_source(
     Raises:
         UserError: there is no such data, or nothing in it can be read, or too little of it.
     """
-    settings, on_bad = resolve_data(settings), on_bad or Skipping()
+    settings = resolve_data(settings)
+    source = _open(settings, split, on_bad or Skipping(), progress, is_shared=is_shared, listed=listed)
+    return PlantedSource(source, parse_shortcut(settings.plant)) if settings.plant else source
+
+
+def _open(
+    settings: DataSettings, split: str, on_bad: OnBad, progress: Progress | None, *, is_shared: bool, listed: str
+) -> Source:
     source = list_source(settings, split, on_bad)
     if not isinstance(source, Decoding) or not fits_in_memory(source, settings):
         return source

@@ -24,7 +24,6 @@ from iecl.data.loader import in_order
 from iecl.data.pack_format import FIRST, TABLES, checksum, prelude_of
 from iecl.data.packed_source import sums_of
 from iecl.data.settings import DataSettings
-from iecl.data.shortcuts import Shortcut, parse_shortcut
 from iecl.data.skipped_files import refuse_too_many
 from iecl.data.source import Numbers, Progress
 from iecl.errors import UserError
@@ -45,7 +44,6 @@ def pack(
     side: int = 0,
     exclude: str = "",
     sets: Iterable[str] = (),
-    plant: str = "",
     overwrite: bool = False,
     quiet: bool = True,
 ) -> dict[str, Any]:
@@ -60,7 +58,6 @@ def pack(
         side: height and width at which images are kept; 0: what `iecl pretrain` would choose.
         exclude: a list of images to leave out, as `iecl doctor` writes it.
         sets: further settings of the data as text, as in `["data.labels=none"]`.
-        plant: a shortcut for experiments, as in `stripes=0.25`: see `iecl.data.shortcuts`.
         overwrite: replace a file that is there.
         quiet: show no progress.
 
@@ -69,7 +66,6 @@ def pack(
     """
     began = time.monotonic()
     _check_place(out, overwrite)
-    shortcut = parse_shortcut(plant) if plant else None
     settings = resolve_data(_settings(data, side, exclude, sets))
     parts = _parts(settings)
     total = sum(len(part.source) for part in parts)
@@ -78,10 +74,10 @@ def pack(
         file.seek(FIRST)
         done = 0
         for part in parts:
-            part.write_pixels(file, settings, shortcut, partial(_show, line.count("packing images"), done, total))
+            part.write_pixels(file, settings, partial(_show, line.count("packing images"), done, total))
             done += len(part.source)
         rows = [part.write_tables(file) for part in parts]
-        header = _header(settings, parts, rows, plant)
+        header = _header(settings, parts, rows)
         start = file.tell()
         file.write(header)
         file.seek(0)
@@ -107,6 +103,8 @@ def _settings(data: str, side: int, exclude: str, sets: Iterable[str]) -> DataSe
         raise UserError(f"packing has no setting {strange[0]}", where="--set", do="write data.key=value")
     if values["data"].get("validation"):
         raise UserError("a packed file holds all images", where="data.validation", do="give it to iecl pretrain")
+    if values["data"].get("plant"):
+        raise UserError("a packed file holds images as they are", where="data.plant", do="give it to iecl pretrain")
     return build(DataSettings, values["data"], "data", "--side" if side else "--set")
 
 
@@ -124,14 +122,11 @@ class _PartWriter:
     columns: dict[str, list[Numbers]] = field(default_factory=lambda: {"index": [], "sizes": [], "sums": []})
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def write_pixels(
-        self, file: BinaryIO, settings: DataSettings, shortcut: Shortcut | None, progress: Callable[[int], None]
-    ) -> None:
+    def write_pixels(self, file: BinaryIO, settings: DataSettings, progress: Callable[[int], None]) -> None:
         """Append every readable image, in the order of the list."""
         self.start, folders = file.tell(), len(self.skipped)
         for batch in in_order(self.source, _BATCH, settings.num_workers, on_bad=self.skip):
-            images = batch.images if shortcut is None else shortcut.plant(batch.images, batch.index, self.name)
-            rows = images.flatten(1)
+            rows = batch.images.flatten(1)
             file.write(rows.numpy().data)
             for name, values in (("index", batch.index), ("sizes", batch.sizes), ("sums", sums_of(rows))):
                 self.columns[name].append(values.numpy().copy())  # what comes from a worker keeps a file open
@@ -196,7 +191,7 @@ def _append(file: BinaryIO, table: "np.ndarray[Any, Any]") -> dict[str, Any]:
     return {"start": start, "length": table.nbytes, "checksum": checksum(table)}
 
 
-def _header(settings: DataSettings, parts: list[_PartWriter], rows: list[dict[str, Any]], plant: str) -> bytes:
+def _header(settings: DataSettings, parts: list[_PartWriter], rows: list[dict[str, Any]]) -> bytes:
     content = {
         "iecl": iecl.__version__,
         "side": settings.decode_size,
@@ -204,7 +199,7 @@ def _header(settings: DataSettings, parts: list[_PartWriter], rows: list[dict[st
         "short_side": parts[0].short_side,
         "classes": list(parts[0].source.classes),
         "parts": rows,
-    } | ({"shortcut": plant} if plant else {})
+    }
     return json.dumps(content, indent=1).encode("ascii")
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from iecl.data.shortcuts import parse_shortcut
 from iecl.files import LARGEST
 from iecl.settings import setting
 
@@ -18,6 +19,9 @@ class DataSettings:
     )
     more: tuple[str, ...] = setting((), "further folders, lists or patterns whose images are a part of the same data")
     exclude: str = setting("", "list of images to leave out, as iecl doctor writes it", flag="--exclude")
+    plant: str = setting(
+        "", "for experiments: bits in every image that a method may take for its content, as stripes=0.25"
+    )
     root: str = setting("", "folder that holds named datasets; empty: the user's cache folder")
     download: bool = setting(False, "fetch a named dataset that is not there yet")
     labels: str = setting(
@@ -58,6 +62,10 @@ class DataSettings:
         return (self.name, *self.more)
 
     def __post_init__(self) -> None:
+        if self.plant:
+            parse_shortcut(self.plant)
+            if self.channels != 3:
+                raise ValueError("data.plant needs images with three channels")
         if 0 < self.image_size < LEAST_SIDE:
             raise ValueError(f"data.image_size is {self.image_size}, it must be at least {LEAST_SIDE}, or 0")
         for name in ("mean", "std"):

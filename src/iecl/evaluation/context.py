@@ -114,6 +114,7 @@ class EvaluationContext:
     def data_name(self) -> str:
         """The data as a record names them: a folder by its whole path."""
         left_out = f" without {Path(self.exclude).name}" if self.exclude else ""
+        left_out += f" with {self.data.plant} planted" if self.data.plant else ""
         if self.given is None:
             return " + ".join(self.data.names) + left_out
         names = (self.given,) if isinstance(self.given, str) else self.given

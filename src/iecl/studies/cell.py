@@ -44,7 +44,7 @@ NEUTRAL: dict[str, dict[str, Any]] = {
         **{"erasing_prob": -1, "anchor": {}, "query": {}},
     },
     "backbone": {"zero_init_residual": False},
-    "data": {"more": [], "channels": 3, "exclude": ""},
+    "data": {"more": [], "channels": 3, "exclude": "", "plant": ""},
     "saib": {"confusion": 0.03},
 }
 """Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""

@@ -10,9 +10,8 @@ import torch
 from iecl.backbones.factory import make_backbone
 from iecl.data.datasets import IMAGENET_MEAN, IMAGENET_STD
 from iecl.errors import UserError
-from iecl.files import open_plain
 from iecl.runs.checkpoint import check_archive
-from iecl.weights.file import few, fingerprint, load_into, load_weights, proof
+from iecl.weights.file import few, fingerprint, load_into, load_weights, proof, start_of_pickle
 from iecl.weights.info import UNKNOWN, BackboneInfo
 from iecl.weights.layouts import read_layout
 from iecl.weights.model import LoadedModel
@@ -70,9 +69,8 @@ def external_info(
 
 def read_content(path: Path) -> Mapping[str, Any]:
     """What a .safetensors file or a file of torch.save holds, without running any code."""
-    with open_plain(path) as file:
-        start = file.read(2)
-    if start not in (b"PK", b"\x80\x02"):
+    start = start_of_pickle(path)
+    if not start:
         return load_weights(path)[0]
     if start == b"PK":
         check_archive(path)

@@ -142,13 +142,18 @@ def digest_of(metadata: Mapping[str, str]) -> str:
     return hashlib.blake2b(json.dumps(entries, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
+def start_of_pickle(path: Path) -> bytes:
+    """`PK` where a file begins as torch.save writes it, 0x80 where it is a bare pickle, else nothing."""
+    with open_plain(path) as file:
+        first = file.read(9)
+    # The length of a safetensors header may happen to begin like that too, and then a brace follows it.
+    is_ours = first[8:] == b"{"
+    return b"" if is_ours else next((start for start in (b"PK", b"\x80") if first.startswith(start)), b"")
+
+
 def _refuse_pickle(path: Path) -> None:
     """Pickles run code when they are opened: the first bytes decide, not the name."""
-    with path.open("rb") as file:
-        first = file.read(9)
-    # "PK" opens what torch.save writes and 0x80 a bare pickle. The length of a safetensors header may happen to begin
-    # like that too, and then a brace follows it.
-    if first.startswith((b"PK", b"\x80")) and first[8:] != b"{":
+    if start_of_pickle(path):
         raise UserError(
             f"{path} is a pickle: only .safetensors is read here",
             where=str(path),

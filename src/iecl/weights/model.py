@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from iecl.backbones.factory import make_backbone, stem_of, width_of
 from iecl.errors import UserError
-from iecl.files import open_plain
 from iecl.registry import is_import
-from iecl.weights.file import FORMATS, load_into, load_weights, proof, save_weights
+from iecl.weights.file import FORMATS, load_into, load_weights, proof, save_weights, start_of_pickle
 from iecl.weights.info import BackboneInfo
 from iecl.weights.proof import FeatureProof, proof_features
 
@@ -99,9 +98,7 @@ def load_file(path: Path, *, trusted: str | None = None) -> LoadedModel:
     Raises:
         UserError: the file does not say which backbone it holds, or is not as it was written.
     """
-    with open_plain(path) as file:
-        is_torch = file.read(2) == b"PK"
-    state, metadata = ({}, {}) if is_torch else load_weights(path)
+    state, metadata = ({}, {}) if start_of_pickle(path) == b"PK" else load_weights(path)
     if metadata.get("format") not in FORMATS:
         raise UserError(
             f"{path} does not say which backbone it holds: its format is {metadata.get('format', 'not given')}",
