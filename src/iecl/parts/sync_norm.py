@@ -72,4 +72,5 @@ class _Normalized(torch.autograd.Function):
             means = parallel.average(torch.stack([by_bias, by_weight])) * x.shape[1] / x.numel()
             plain, along = (m.view(-1, *[1] * (x.ndim - 2)) for m in (scale * means[0], scale * means[1] * inverse))
             straight = (straight - plain - (x - mean.view_as(plain)) * along).to(straight.dtype)
-        return straight, None, None, None if weight is None else by_weight, by_bias, None
+        learned = (None, None) if weight is None else (by_weight, by_bias)
+        return straight, None, None, *learned, None
