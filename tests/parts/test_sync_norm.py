@@ -6,7 +6,7 @@ from torch import nn
 
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.parts.other_norm import leave_alone
+from iecl.parts.other_norm import alone
 from iecl.parts.split_norm import SplitNorm, split_norms
 from iecl.parts.sync_norm import SyncNorm, sync_norms
 
@@ -68,7 +68,8 @@ def test_a_norm_that_nobody_knows_is_refused() -> None:
 def test_images_that_all_processes_have_are_normalized_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     network = nn.Sequential(nn.BatchNorm1d(2))
     sync_norms(network)
-    leave_alone(network)
     monkeypatch.setattr("iecl.parallel.world", lambda: 2)
     x = torch.randn(4, 2)
-    assert torch.equal(network(x), nn.BatchNorm1d(2)(x))
+    with alone(network):
+        assert torch.equal(network(x), nn.BatchNorm1d(2)(x))
+    assert not network[0].is_alone

@@ -1,6 +1,7 @@
 """Batch norms of another kind in the place of torch's: the same weights and statistics, under the same names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from torch import Tensor, nn
@@ -68,8 +69,14 @@ def replace_norms(make: Callable[[_BatchNorm], OtherNorm], *modules: nn.Module) 
     return found
 
 
-def leave_alone(module: nn.Module) -> None:
+@contextmanager
+def alone(module: nn.Module) -> Iterator[None]:
     """Let norms take the images of a process as the whole batch: for images that all processes have in common."""
-    for part in module.modules():
-        if isinstance(part, OtherNorm):
-            part.is_alone = True
+    norms = [part for part in module.modules() if isinstance(part, OtherNorm)]
+    for norm in norms:
+        norm.is_alone = True
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.is_alone = False

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812, the name all torch code uses
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from iecl import parallel
 from iecl.parts.other_norm import OtherNorm, replace_norms
@@ -60,6 +61,7 @@ class _Normalized(torch.autograd.Function):
         return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps)
 
     @staticmethod
+    @once_differentiable  # a second derivative would miss what passes through the statistics
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, variance, weight = ctx.saved_tensors
         # As if the statistics were constants; `by_weight` is the sum of S h, `by_bias` that of S.
