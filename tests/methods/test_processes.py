@@ -11,12 +11,14 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from iecl import parallel
+from iecl.backbones import BACKBONES
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
 from iecl.parts.sync_norm import SyncNorm
+from iecl.registry import Entry
 from iecl.saib.printed import SAIB
 from iecl.schedule import Clock
 from iecl.training.config import make_config, with_data
@@ -75,10 +77,22 @@ OWN_NORMS = {
 """Without synchronized norms, keys shuffled over N processes are those of one process with norms in N groups."""
 
 
+class Tiny(nn.Sequential):
+    """Two convolutions, each with its batch norm."""
+
+    num_features = 12
+
+    def __init__(self) -> None:
+        first, last = nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.Conv2d(8, 12, 3, stride=2, bias=False)
+        norms = nn.BatchNorm2d(8), nn.BatchNorm2d(12)
+        super().__init__(first, norms[0], nn.ReLU(), last, norms[1], nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+@patch.dict(BACKBONES, tiny=Entry(f"{__name__}:Tiny", "a network that is quick"))
 def build(case: str, world: int, *more: str) -> Method:
     name, *words = case.split()
     sets = [word if "." in word.partition("=")[0] else f"method.{word}" for word in (*words, *more)]
-    flags = {"data": {"name": "shapes"}, "backbone": {"name": "resnet10-w16"}, "training": {"batch_size": BATCH}}
+    flags = {"data": {"name": "shapes"}, "backbone": {"name": "tiny"}, "training": {"batch_size": BATCH}}
     config = make_config(method=name, flags=flags, sets=sets)
     data = replace(config.data, image_size=SIDE, decode_size=SIDE, mean=(0.5,) * 3, std=(0.25,) * 3)
     made = build_method(with_data(config, data), world, samples=SAMPLES, classes=CLASSES)
