@@ -1,4 +1,4 @@
-"""Two processes with half a batch each give the losses and gradients of one process with the whole."""
+"""What processes have in common: gathered rows with their gradient, synchronized norms, and meters that are merged."""
 
 import os
 from pathlib import Path
@@ -8,55 +8,19 @@ import torch
 from torch import nn
 
 from iecl import parallel
-from iecl.backbones.factory import make_backbone
 from iecl.entropy import streamed
 from iecl.meters.streaming import MOMENTS, SAMPLED
-from iecl.methods.ie_cl import IECL
-from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
-from iecl.objective.settings import ObjectiveSettings
-from iecl.saib.certified import CertifiedSAIB
-from iecl.schedule import Clock
-from iecl.views.pipeline import Views
+from iecl.parts.sync_norm import sync_norms
 
-CLOCK = Clock(seed=0, step=0, steps=10, epoch=0, epochs=1)
-CASES = {
-    "in-batch": {"queue_size": 0, "symmetric": False},
-    "symmetric": {"queue_size": 0, "symmetric": True},
-    "queue_size": {"queue_size": 16, "symmetric": True},
-}
+LAYOUTS = {4: torch.channels_last}
 
 
-def method(choices: dict[str, object]) -> IECL:
-    torch.manual_seed(0)
-    backbone = make_backbone("resnet10-w16", 0)
-    for name, part in list(backbone.named_modules()):  # statistics of half a batch are meant to differ
-        if isinstance(part, nn.BatchNorm2d):
-            parent, _, leaf = name.rpartition(".")
-            setattr(backbone.get_submodule(parent), leaf, nn.GroupNorm(4, part.num_features))
-    host = MoCoV2(backbone, MoCoV2Settings(hidden_dim=16, out_dim=8, norm=False, **choices))
-    block = CertifiedSAIB(image_size=16, hidden_dim=4)
-    settings = ObjectiveSettings(
-        entropy="coding-rate", entropy_on="both", kl="gaussian-diag", kl_gradient="both", encoder="spectral-norm"
-    )
-    return IECL(host, block, settings)
-
-
-def views(rank: int, world: int) -> Views:
-    noise = torch.Generator().manual_seed(0)
-    full = tuple(torch.randn(8, 3, 16, 16, generator=noise) for _ in range(2))
-    rows = slice(rank * 8 // world, (rank + 1) * 8 // world)
-    return Views(tuple(x[rows] for x in full), torch.arange(8)[rows], torch.full((8,), -1)[rows], torch.arange(8)[rows])
-
-
-def state_after_a_step(choices: dict[str, object], rank: int = 0, world: int = 1) -> dict[str, torch.Tensor]:
-    """Losses, gradients (averaged over processes, as DDP does) and the buffers that follow."""
-    made = method(choices)
-    losses = made.step(views(rank, world), CLOCK).losses
-    sum(losses.values()).backward()
-    found = {f"loss {name}": parallel.average(value) for name, value in losses.items()}
-    found |= {name: parallel.average(p.grad) for name, p in made.named_parameters() if p.grad is not None}
-    found |= {name: value for name, value in made.named_buffers() if "queue" in name or "gain" in name}
-    return found
+def gathered(rank: int = 0, world: int = 1) -> dict[str, torch.Tensor]:
+    """Rows of all processes, and the slope at ours of a loss that each process weighs in its own way."""
+    rows = torch.arange(8.0).view(4, 2)[rank * 4 // world :][: 4 // world].requires_grad_()
+    everyone = parallel.gather(rows)
+    ((rank + 1) * everyone.square()).sum().backward()
+    return {"rows": everyone.detach(), "slope": rows.grad}
 
 
 def merged_entropies(rank: int = 0, world: int = 1) -> dict[str, float]:
@@ -72,13 +36,43 @@ def merged_entropies(rank: int = 0, world: int = 1) -> dict[str, float]:
     return found
 
 
+NORMS = {
+    "images": (lambda: nn.BatchNorm2d(3), (8, 3, 4, 4)),
+    "rows": (lambda: nn.BatchNorm1d(5), (8, 5)),
+    "no weights": (lambda: nn.BatchNorm1d(5, affine=False), (8, 5)),
+    "mean of all batches": (lambda: nn.BatchNorm2d(3, momentum=None), (8, 3, 4, 4)),
+    "no statistics": (lambda: nn.BatchNorm2d(3, track_running_stats=False), (8, 3, 4, 4)),
+}
+
+
+def normalized(kind: str, rank: int = 0, world: int = 1) -> dict[str, torch.Tensor]:
+    """Two batches through a norm: the last output and its slopes, and what the norm keeps."""
+    make, shape = NORMS[kind]
+    module = nn.Sequential(make()).double()
+    noise = torch.Generator().manual_seed(0)
+    for p in module.parameters():
+        nn.init.normal_(p, generator=noise)
+    if world > 1:
+        assert sync_norms(module) == 1
+    for _ in range(2):
+        whole, slopes = (torch.randn(shape, generator=noise, dtype=torch.float64) for _ in range(2))
+        whole = 3 * whole + torch.arange(8.0).view(8, *[1] * (whole.ndim - 1))  # halves with means of their own
+        mine = slice(rank * 8 // world, (rank + 1) * 8 // world)
+        x = whole[mine].to(memory_format=LAYOUTS.get(len(shape), torch.contiguous_format)).requires_grad_()
+        y = module(x)
+        module.zero_grad()
+        (y * slopes[mine]).sum().backward()
+    found = {"y": parallel.gather(y.detach()), "x slope": parallel.gather(x.grad)}
+    found |= {f"{name} slope": parallel.total(p.grad) for name, p in module.named_parameters()}
+    return found | module.state_dict()
+
+
 def work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    for name, choices in CASES.items():
-        found = state_after_a_step(choices, rank, 2)
-        torch.save(found, Path(folder) / f"{name}-{rank}.pt")
+    torch.save(gathered(rank, 2), Path(folder) / f"gathered-{rank}.pt")
+    torch.save({kind: normalized(kind, rank, 2) for kind in NORMS}, Path(folder) / f"norms-{rank}.pt")
     torch.save(merged_entropies(rank, 2), Path(folder) / f"entropies-{rank}.pt")
     torch.distributed.destroy_process_group()
 
@@ -90,14 +84,22 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_loss_gradient_and_queue_equal_those_of_one_process(case: str, two_processes: Path) -> None:
-    whole = state_after_a_step(CASES[case])
+def test_rows_come_in_rank_order_and_slopes_are_summed_over_processes(two_processes: Path) -> None:
+    whole = torch.arange(8.0).view(4, 2)
     for rank in (0, 1):
-        half = torch.load(two_processes / f"{case}-{rank}.pt", weights_only=True)
-        assert half.keys() == whole.keys()
-        wrong = {name for name, value in whole.items() if not torch.allclose(half[name], value, rtol=1e-4, atol=1e-6)}
-        assert not wrong
+        found = torch.load(two_processes / f"gathered-{rank}.pt", weights_only=True)
+        assert torch.equal(found["rows"], whole)
+        assert torch.equal(found["slope"], (1 + 2) * 2 * whole[2 * rank :][:2])
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_a_synchronized_norm_is_torchs_norm_of_the_whole_batch(kind: str, two_processes: Path) -> None:
+    whole = normalized(kind)
+    for rank in (0, 1):
+        found = torch.load(two_processes / f"norms-{rank}.pt", weights_only=True)[kind]
+        assert found.keys() == whole.keys()
+        for name, value in whole.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def test_meters_that_merge_over_processes_have_the_value_of_one_that_saw_all(two_processes: Path) -> None:

@@ -31,6 +31,7 @@ ELSEWHERE: dict[str, str] = {
     "training.devices": "gpus num_gpus n_gpus ngpus gpu_ids num_devices nproc nproc_per_node",
     "training.nodes": "num_nodes nnodes n_nodes",
     "training.strategy": "ddp distributed dist_backend",
+    "training.sync_batch_norm": "sync_bn syncbn sync_batchnorm global_bn convert_sync_batchnorm dist_bn",
     "training.seed": "random_seed manual_seed seed_everything rng",
     "training.log_steps": "log_every_n_steps log_interval log_every print_freq log_freq",
     "training.checkpoint_steps": "save_every save_freq save_steps checkpoint_every every_n_train_steps ckpt_every",

@@ -1,13 +1,9 @@
-"""Barlow Twins, VICReg, W-MSE and Matrix-SSL: what is theirs beyond the contract, alone and in two processes."""
-
-from pathlib import Path
+"""Barlow Twins, VICReg, W-MSE and Matrix-SSL: what is theirs beyond the contract."""
 
 import pytest
 import torch
-from stepping import run_in_two_processes, unlike_one_process
 from torch import nn
 
-from iecl import parallel
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.losses.matrix_cross_entropy import matrix_alignment, matrix_uniformity
@@ -40,43 +36,11 @@ def make(case: str) -> Method:
     return made
 
 
-def views(rank: int = 0, world: int = 1, count: int = 8, full: int = 3) -> Views:
+def views(count: int = 8, full: int = 3) -> Views:
     noise = torch.Generator().manual_seed(0)
     images = tuple(torch.randn(count, 3, 16, 16, generator=noise) for _ in range(full))
-    rows = slice(rank * count // world, (rank + 1) * count // world)
-    number = torch.arange(count)[rows]
-    return Views(tuple(x[rows] for x in images), number, torch.full_like(number, -1), number)
-
-
-def without_batch_norm(method: Method) -> Method:
-    """Norms over each image alone: statistics of half a batch are meant to differ."""
-    for name, part in list(method.named_modules()):
-        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
-            parent, _, leaf = name.rpartition(".")
-            setattr(method.get_submodule(parent), leaf, nn.GroupNorm(4, part.num_features, affine=False))
-    return method
-
-
-def gradients_of_a_step(case: str, rank: int = 0, world: int = 1) -> dict[str, torch.Tensor]:
-    """Losses and gradients, averaged over processes as DDP does."""
-    method = without_batch_norm(make(case))
-    losses = method.step(views(rank, world), CLOCK).losses
-    sum(losses.values()).backward()
-    found = {f"loss {name}": parallel.average(value) for name, value in losses.items()}
-    return found | {name: parallel.average(p.grad) for name, p in method.named_parameters() if p.grad is not None}
-
-
-@pytest.fixture(scope="module")
-def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("two")
-    run_in_two_processes(gradients_of_a_step, list(CASES), folder)
-    return folder
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_two_processes_have_the_loss_and_gradient_of_one(case: str, two_processes: Path) -> None:
-    # Whitening divides by small deviations, so that rounding shows earlier than elsewhere.
-    assert not unlike_one_process(gradients_of_a_step(case), two_processes, case, rtol=1e-3, atol=1e-5)
+    number = torch.arange(count)
+    return Views(images, number, torch.full_like(number, -1), number)
 
 
 # --- Barlow Twins ---

@@ -6,7 +6,7 @@ from torch import nn
 
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
-from iecl.parts.split_norm import SplitNorm, in_random_order, split_norms
+from iecl.parts.split_norm import SplitNorm, in_random_order, split_norm, split_norms
 
 
 def pair(groups: int = 2, **choices: object) -> tuple[nn.BatchNorm2d, SplitNorm]:
@@ -16,7 +16,7 @@ def pair(groups: int = 2, **choices: object) -> tuple[nn.BatchNorm2d, SplitNorm]
         if norm.affine:
             nn.init.constant_(norm.weight, 2.0)
             nn.init.constant_(norm.bias, 0.5)
-    return plain, SplitNorm.like(other, groups)
+    return plain, split_norm(other, groups)
 
 
 def test_each_group_is_normalized_as_a_batch_of_its_own() -> None:

@@ -27,7 +27,8 @@ DECIDING = {
     "expansion expansion_weight expansion_images",
     "optimizer": "name lr lr_base_batch weight_decay decay_norms momentum beta2 trust_coefficient trust_clip "
     "warmup_epochs min_lr_ratio grad_clip",
-    "training": "epochs batch_size grad_accumulation seed devices nodes precision channels_last compile",
+    "training": "epochs batch_size grad_accumulation seed devices nodes sync_batch_norm precision channels_last "
+    "compile",
 }
 """Settings that decide results. Whoever adds one puts it here, or into FREE if final weights cannot depend on it."""
 ALL = [(section, field.name) for section, cls in SECTIONS.items() for field in fields(cls)]
@@ -54,10 +55,20 @@ def test_every_setting_is_known_to_decide_results_or_not_to() -> None:
 
 @pytest.mark.parametrize(("section", "key"), ALL, ids=".".join)
 def test_a_name_follows_the_settings_that_decide_and_no_others(section: str, key: str) -> None:
-    values = make_config(flags={"data": {"name": "digits"}}).values()
+    values = make_config(flags={"data": {"name": "digits"}, "training": {"devices": 2}}).values()
     changed = values | {section: values[section] | {key: other(values[section][key])}}
     is_free = key in FREE.get(section, ())
     assert (training_name(values, "digits") == training_name(changed, "digits")) == is_free
+
+
+def test_how_norms_are_synchronized_decides_nothing_in_one_process() -> None:
+    flags: dict[str, Any] = {"data": {"name": "digits"}}
+    values = [make_config(flags=flags, sets=[f"training.sync_batch_norm={how}"]).values() for how in ("on", "off")]
+    assert training_name(values[0], "digits") == training_name(values[1], "digits")
+    before = [
+        {**table, "training": {k: v for k, v in table["training"].items() if "sync" not in k}} for table in values
+    ]
+    assert training_name(values[0], "digits") == training_name(before[0], "digits")
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != WRAPPER])

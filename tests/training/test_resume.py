@@ -39,6 +39,27 @@ def test_batch_norm_is_named_only_where_it_sees_another_part_of_the_batch(
     assert "batch norm" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "is_named"), [("on", "on", False), ("off", "off", True), ("on", "off", False)]
+)
+def test_synchronized_norms_may_change_and_see_the_same_with_any_number_of_processes(
+    before: str, now: str, is_named: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = run_of(tmp_path, "training.devices=2", f"training.sync_batch_norm={before}")
+    with caplog.at_level(logging.WARNING):
+        settings_to_resume(run, "", {}, ["training.devices=1", f"training.sync_batch_norm={now}"])
+    assert ("batch norm sees another part" in caplog.text) == is_named  # one process sees the whole batch anyway
+
+
+def test_a_run_from_before_norms_could_be_synchronized_goes_on_without(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "training.devices=2")
+    lines = [line for line in run.settings.read_text().splitlines() if "sync_batch_norm" not in line]
+    run.settings.write_text("\n".join(lines))
+    config, changed = settings_to_resume(run, "", {}, [])
+    assert config.training.sync_batch_norm == "off"
+    assert not changed
+
+
 def test_what_decides_how_it_goes_on_may_not_change(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"keeps its settings: training\.seed was 0, now 1 .*use the same values"):
         settings_to_resume(run_of(tmp_path), "", {"training": {"seed": 1}}, [])

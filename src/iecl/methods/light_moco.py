@@ -15,7 +15,7 @@ from iecl.methods.contract import Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.parts.queue import Queue
-from iecl.parts.split_norm import in_random_order, share_statistics, split_norms
+from iecl.parts.split_norm import in_random_order, sees_parts, share_statistics, split_norms
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
 from iecl.views.pipeline import Views
@@ -97,8 +97,8 @@ class LightMoCo(Method):
         return Step({"contrast": loss}, torch.cat([h_anchor, h_query]), {"anchor": z_anchor, "query": z_query})
 
     def _keys(self, x: Float[Tensor, "n 3 h w"], clock: Clock, view: int) -> Float[Tensor, "n out"]:
-        """Keys of a view; with groups, each among other images than its anchor."""
-        if not self.settings.norm_groups:
+        """Keys of a view; where norms see parts of the batch, each among other images than its anchor."""
+        if not sees_parts(self.momentum):
             made: Tensor = self.momentum(x)
             return made
         keys = in_random_order(self.momentum, x, counter.key(clock.seed, "moco/shuffle", clock.step, view))

@@ -14,7 +14,7 @@ from iecl.methods.contract import IN_BATCH, Method, MethodSettings, Step
 from iecl.parts.mlp import mlp
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.parts.queue import Queue
-from iecl.parts.split_norm import in_random_order, share_statistics, split_norms
+from iecl.parts.split_norm import in_random_order, sees_parts, share_statistics, split_norms
 from iecl.schedule import Clock, Ramp
 from iecl.settings import setting
 from iecl.views.pipeline import Mixture, Views
@@ -96,9 +96,9 @@ class MoCoV2(Method):
 
     def _keys(self, x: Float[Tensor, "n 3 h w"], clock: Clock, view: int) -> Float[Tensor, "all out"]:
         """Keys of a view over all processes; a key never carries gradient, and anchors stay on their process."""
-        if not self.settings.norm_groups:
+        if not sees_parts(self.momentum):
             return parallel.gather(self.momentum(x))
-        # Each key among other images than its anchor, or the statistics of their group would tell which key is right.
+        # Each key among other images than its anchor, or the statistics of their part would tell which key is right.
         key = counter.key(clock.seed, "moco/shuffle", clock.step, view)
         return in_random_order(self.momentum, x, key)
 

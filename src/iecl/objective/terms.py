@@ -14,6 +14,7 @@ from iecl.estimators.precision import full_precision
 from iecl.losses.orthogonality import orthogonality, restricted_isometry, sigma_min_hinge
 from iecl.meters.entropy_gain import EntropyGain
 from iecl.objective.settings import ObjectiveSettings
+from iecl.parts.other_norm import alone
 from iecl.saib.contract import InputBlock
 from iecl.saib.placement import VIEWS, Placement
 from iecl.schedule import Clock
@@ -100,7 +101,8 @@ def _gains(placement: Placement, views: Views, clock: Clock, images: int | None,
     assert placement.block is not None  # `check_expansion` has looked
     seen = [placement.first(views, clock, view, images) for view in range(2) if placement.covers(view)]
     gain, steps = full_precision(placement.block.entropy_gain), placement.block.gain_steps
-    return [gain(x, stream, probes=1, steps=steps, seed=seed) for x, stream in seen]
+    with alone(placement.block):  # every process has these images
+        return [gain(x, stream, probes=1, steps=steps, seed=seed) for x, stream in seen]
 
 
 def _mean(gains: Sequence[EntropyGain], name: str) -> Values:

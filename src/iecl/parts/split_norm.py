@@ -7,6 +7,7 @@ counted over the whole batch and images are exchanged over all of it, however ma
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,34 +16,25 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from iecl import counter, parallel
 from iecl.errors import UserError
+from iecl.parts.other_norm import OtherNorm, replace_norms
+from iecl.parts.sync_norm import SyncNorm
 
 
-class SplitNorm(_BatchNorm):
+class SplitNorm(OtherNorm):
     """Batch norm whose training statistics are those of `groups` equal parts of the batch, one after the other.
 
     The batch is that of all processes, and each of them has its share of the groups. Weights and running statistics are
-    stored as in torch's batch norm; each running statistic moves to the mean of the groups. In evaluation it is torch's
-    batch norm.
+    stored as in torch's batch norm; each running statistic moves to the mean of the groups.
     """
 
     groups: int
 
-    @classmethod
-    def like(cls, norm: _BatchNorm, groups: int) -> "SplitNorm":
-        """The same norm, with its very weights, in groups."""
-        made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-        made._parameters, made._buffers, made.training = norm._parameters, norm._buffers, norm.training
-        made.groups = groups
-        return made
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalize each group by itself in training."""
-        if not self.training:
-            return super().forward(x)
+    def normalized(self, x: Tensor) -> Tensor:
+        """Normalize each group by itself."""
         groups = self._groups_of(len(x))
         if self.running_mean is None or self.running_var is None:
             return torch.cat([self._normalize(part, None, None, 0.0) for part in x.chunk(groups)])
-        share = self._next_share()
+        share = self.next_share()
         means, variances = (r.repeat(groups, 1) for r in (self.running_mean, self.running_var))
         parts = zip(x.chunk(groups), means, variances, strict=True)
         made = torch.cat([self._normalize(part, mean, variance, share) for part, mean, variance in parts])
@@ -70,33 +62,21 @@ class SplitNorm(_BatchNorm):
     def _normalize(self, part: Tensor, mean: Tensor | None, variance: Tensor | None, share: float) -> Tensor:
         return batch_norm(part, mean, variance, self.weight, self.bias, True, share, self.eps)
 
-    def _next_share(self) -> float:
-        """By how much running statistics move now; without a momentum they are the mean of all batches so far."""
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-
-    def _check_input_dim(self, input: Tensor) -> None:  # torch's name
-        """Any number of dimensions: one class stands for BatchNorm1d and BatchNorm2d."""
-
     def extra_repr(self) -> str:
         """What `print` shows."""
         return f"{self.num_features}, groups={self.groups}"
 
 
-def split_norms(groups: int, *modules: nn.Module) -> None:
-    """Replace every batch norm in the modules by one in `groups`; names and values of the weights stay.
+def split_norm(norm: _BatchNorm, groups: int) -> SplitNorm:
+    """The same norm in groups."""
+    made = SplitNorm.like(norm)
+    made.groups = groups
+    return made
 
-    A batch norm that is itself one of the modules cannot be replaced; give its parent.
-    """
-    found = 0
-    for module in modules:
-        for parent in list(module.modules()):
-            for name, child in list(parent.named_children()):
-                if isinstance(child, _BatchNorm):
-                    setattr(parent, name, SplitNorm.like(child, groups))
-                    found += 1
-    if not found:
+
+def split_norms(groups: int, *modules: nn.Module) -> None:
+    """Replace every batch norm in the modules by one in `groups`; names and values of the weights stay."""
+    if not replace_norms(partial(split_norm, groups=groups), *modules):
         raise UserError(
             "the network has no batch norm that could be cut into groups",
             where="method.norm_groups",
@@ -104,11 +84,10 @@ def split_norms(groups: int, *modules: nn.Module) -> None:
         )
 
 
-def join_groups(module: nn.Module) -> None:
-    """Let norms take the images of a process as one group: for images that all processes have in common."""
-    for part in module.modules():
-        if isinstance(part, SplitNorm):
-            part.groups = parallel.world()
+def sees_parts(module: nn.Module) -> bool:
+    """Whether batch norms of the module see a part of the batch only: a group, or the images of one process."""
+    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
+    return any(isinstance(n, SplitNorm) or (parallel.is_on() and not isinstance(n, SyncNorm)) for n in norms)
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from iecl.files import open_plain
 from iecl.registry import resolve
 from iecl.runs.directory import RunDirectory
 from iecl.settings import as_values, build, merge
-from iecl.training.config import NAMES, RunConfig, make_config, with_data
+from iecl.training.config import NAMES, RunConfig, make_config, with_data, with_norms
 
 FREE = {
     "saib": ("init_from",),
@@ -31,7 +31,7 @@ FREE = {
 """Settings without a part in the final weights, or known by what they name: where images and weights lie, how fast
 they come, what is written meanwhile.
 
-Precision is no such setting: it changes numbers. Nor is the number of processes: each has batch norms of its own.
+Precision is no such setting: it changes numbers. Nor is the number of processes: each may have batch norms of its own.
 Another accelerator rounds differently, as another processor does, which no setting tells: a record says both.
 """
 NEUTRAL: dict[str, dict[str, Any]] = {
@@ -46,6 +46,7 @@ NEUTRAL: dict[str, dict[str, Any]] = {
     "backbone": {"zero_init_residual": False},
     "data": {"more": [], "channels": 3, "exclude": "", "plant": ""},
     "saib": {"confusion": 0.03},
+    "training": {"sync_batch_norm": "off"},
 }
 """Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""
 PARTS = ("test", "validation")
@@ -201,6 +202,9 @@ def training_name(values: Mapping[str, Mapping[str, Any]], content: str) -> str:
     >>> training_name({"data": {"num_workers": 0}}, "digits") == training_name({"data": {"num_workers": 8}}, "digits")
     True
     """
+    training = values.get("training", {})
+    if training.get("devices") == training.get("nodes") == 1:  # alone it changes nothing
+        values = merge(values, {"training": {"sync_batch_norm": "off"}})
     kept = {
         section: {
             key: value
@@ -225,7 +229,8 @@ def full_config(config: RunConfig) -> RunConfig:
     """The configuration as it runs here: the method's own defaults, accelerator and precision. Imports torch."""
     from iecl.training.machine import on_this_machine
 
-    return replace(config, method=config.values()["method"], training=on_this_machine(config.training))
+    full = replace(config, method=config.values()["method"], training=on_this_machine(config.training))
+    return with_norms(full)
 
 
 def names_of(cell: Cell, config: RunConfig, datasets: Datasets) -> Names:

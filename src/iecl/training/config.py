@@ -96,6 +96,11 @@ class RunConfig:
         return {"method": dict(self.method)} | {name: as_values(getattr(self, name)) for name in SECTIONS}
 
 
+def recorded_values(run: RunDirectory) -> Values:
+    """The settings that a run wrote down; of one from before there were synchronized norms, that it had none."""
+    return merge({"training": {"sync_batch_norm": "off"}}, run.read_settings())
+
+
 def read_config(run: RunDirectory) -> RunConfig:
     """The configuration that a run wrote down, in which every choice is made.
 
@@ -103,7 +108,7 @@ def read_config(run: RunDirectory) -> RunConfig:
         UserError: its settings.toml cannot be read, or somebody took a choice out of it.
     """
     where = str(run.settings)
-    config = config_from_values(run.read_settings(), where)
+    config = config_from_values(recorded_values(run), where)
     data, saib = config.data, config.saib
     is_said = {
         "data.image_size": data.image_size > 0,
@@ -295,6 +300,23 @@ def with_data(config: RunConfig, data: DataSettings) -> RunConfig:
     return replace(
         config, data=data, augmentation=augmentation, backbone=replace(config.backbone, name=name), saib=saib
     )
+
+
+def with_norms(config: RunConfig) -> RunConfig:
+    """The configuration with `training.sync_batch_norm` on or off; imports the method.
+
+    On is the same run for any number of processes; a norm in groups is that already, and means to see no more.
+    """
+    asked, training = config.training.sync_batch_norm, config.training
+    has_groups = load_method(config.host_name).has_group_norms(config.method_settings())
+    if has_groups and asked == "on":
+        raise UserError(
+            "batch norm cannot see groups of the batch apart and all of it at once",
+            where="training.sync_batch_norm, method.norm_groups",
+            do="set the one to off, or the other to 0",
+        )
+    chosen = ("off" if has_groups else "on") if asked == "auto" else asked
+    return replace(config, training=replace(training, sync_batch_norm=chosen))
 
 
 def with_launch(config: RunConfig) -> RunConfig:

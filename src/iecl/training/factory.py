@@ -5,16 +5,17 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from iecl import counter
+from iecl import counter, parallel
 from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.methods import WRAPPER, load_method
 from iecl.methods.contract import DataFacts, Method
 from iecl.methods.ie_cl import IECL
+from iecl.parts.sync_norm import sync_norms
 from iecl.runs.directory import RunDirectory
 from iecl.saib.factory import make_saib
 from iecl.training.block_weights import block_weights
-from iecl.training.config import RunConfig
+from iecl.training.config import RunConfig, with_norms
 from iecl.training.gradient_checkpointing import recompute_blocks
 from iecl.weights.file import load_into
 
@@ -59,6 +60,8 @@ def assemble_method(
             load_into(block, block_weights(other), "saib.init_from")
         is_wrapped = config.method_name == WRAPPER
         method: Method = IECL(host, block, config.objective, config.saib, image_size=size) if is_wrapped else host
+    if parallel.is_on() and with_norms(config).training.sync_batch_norm == "on":
+        sync_norms(host if config.saib.form == "batch" else method)  # the channels of that block are slots of the batch
     if config.training.gradient_checkpointing:
         recompute_blocks(backbone, config.backbone.name)  # momentum copies keep nothing anyway
     if config.training.compile:

@@ -14,7 +14,7 @@ from iecl import counter
 from iecl.data.source import Source
 from iecl.meters.embedding import neighbor_accuracy
 from iecl.meters.label_free import SCORES
-from iecl.parts.split_norm import join_groups
+from iecl.parts.other_norm import alone
 from iecl.training.config import RunConfig
 from iecl.views.pipeline import make_plain
 from iecl.views.policies import plain_share
@@ -63,9 +63,9 @@ class FixedSample:
         A run that ends below it has unlearnt. The encoder itself is left as it is.
         """
         copy = deepcopy(encoder).train()
-        join_groups(copy)
-        for x, _ in islice(self._images(), STATISTICS_BATCHES):
-            copy(x)
+        with alone(copy):
+            for x, _ in islice(self._images(), STATISTICS_BATCHES):
+                copy(x)
         return self.look(copy)
 
     def _images(self) -> Iterator[tuple[Tensor, Tensor]]:

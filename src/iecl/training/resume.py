@@ -9,11 +9,21 @@ from iecl.errors import UserError
 from iecl.methods import load_method
 from iecl.runs.directory import RunDirectory
 from iecl.settings import merge, parse_assignment
-from iecl.training.config import Change, RunConfig, config_from_values, difference, read_config, with_launch
+from iecl.training.config import (
+    Change,
+    RunConfig,
+    config_from_values,
+    difference,
+    read_config,
+    recorded_values,
+    with_launch,
+    with_norms,
+)
 
 log = logging.getLogger("iecl.training")
 PROCESSES = ("training.devices", "training.nodes", "training.strategy")
-FREE = ("data.num_workers", "training.loggers", *PROCESSES)
+NORMS = "training.sync_batch_norm"
+FREE = ("data.num_workers", "training.loggers", NORMS, *PROCESSES)
 """Images and draws are the same for any number of workers and processes: these may be others than before."""
 
 
@@ -26,7 +36,7 @@ def settings_to_resume(
         UserError: something differs that decides how the run goes on; both values are named.
     """
     before = read_config(run)
-    after = merge(run.read_settings(), flags)
+    after = merge(recorded_values(run), flags)
     for text in sets:
         after = merge(after, parse_assignment(text))
     if method not in ("", before.method_name, before.host_name):  # its settings are others: nothing more to compare
@@ -43,15 +53,21 @@ def settings_to_resume(
     refused = [change for change in changed if change.name not in free]
     if refused:
         raise _refused(run, refused)
-    others = [change for change in changed if change.name in PROCESSES]
+    others = [change for change in changed if change.name in (NORMS, *PROCESSES)]
     if others:
         words = "images and draws stay the same, rounding does not"
-        # Norms in groups see the same groups however many processes share them; the printed block has norms of its own.
-        host = load_method(new.host_name)
-        if not host.has_group_norms(new.method_settings()) or new.saib.form == "sample":
+        if _parts(before) != _parts(new):
             words += ", and batch norm sees another part of the batch"
         log.warning("%s: %s", "; ".join(map(str, others)), words)
     return new, changed
+
+
+def _parts(config: RunConfig) -> int:
+    """In how many parts processes cut a batch for its batch norms."""
+    training, host = with_norms(config).training, load_method(config.host_name)
+    # Norms in groups see the same groups however many processes share them; the printed block has norms of its own.
+    has_groups = host.has_group_norms(config.method_settings()) and config.saib.form != "sample"
+    return 1 if has_groups or training.sync_batch_norm == "on" else training.devices * training.nodes
 
 
 def _refused(run: RunDirectory, changes: Iterable[Change]) -> UserError:

@@ -24,7 +24,7 @@ from iecl.meters.verdict import ONE_IMAGE, UNTRAINED, Verdict, verdict
 from iecl.runs.claim import Claim
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.runs.environment import describe_environment
-from iecl.training.config import RunConfig, config_from_values
+from iecl.training.config import RunConfig, config_from_values, with_norms
 from iecl.training.factory import batch_per_process
 from iecl.training.forecast import comparison, held_against
 from iecl.training.loop import Loop
@@ -41,7 +41,7 @@ log = logging.getLogger("iecl.training")
 def start(config: RunConfig, claim: Claim, *, quiet: bool = False) -> dict[str, Any]:
     """Train (or go on training) in a directory that this process has claimed, and return the run's summary."""
     run = claim.run
-    config = replace(config, training=on_this_machine(config.training))
+    config = with_norms(replace(config, training=on_this_machine(config.training)))
     world = config.training.devices * config.training.nodes
     batch_per_process(config, world)  # refused before processes start
     make_fabric(config.training, run.path)  # what it refuses must not leave half a run behind

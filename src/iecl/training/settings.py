@@ -78,6 +78,11 @@ class TrainingSettings:
         choices=("auto", "ddp"),
         flag="--strategy",
     )
+    sync_batch_norm: str = setting(
+        "auto",
+        "batch norm over the images of all processes; auto: on, unless method.norm_groups keeps parts of them apart",
+        choices=("auto", "on", "off"),
+    )
     precision: str = setting(
         "auto",
         "arithmetic; auto: bf16 where the machine has units for it, else 32 bits",
