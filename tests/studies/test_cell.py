@@ -27,7 +27,7 @@ DECIDING = {
     "expansion expansion_weight expansion_images",
     "optimizer": "name lr lr_base_batch weight_decay decay_norms momentum beta2 trust_coefficient trust_clip "
     "warmup_epochs min_lr_ratio grad_clip",
-    "training": "epochs batch_size grad_accumulation seed devices nodes precision channels_last compile",
+    "training": "epochs batch_size grad_accumulation seed devices nodes precision channels_last grad_cache compile",
 }
 """Settings that decide results. Whoever adds one puts it here, or into FREE if final weights cannot depend on it."""
 ALL = [(section, field.name) for section, cls in SECTIONS.items() for field in fields(cls)]

@@ -46,6 +46,7 @@ NEUTRAL: dict[str, dict[str, Any]] = {
     "backbone": {"zero_init_residual": False},
     "data": {"more": [], "channels": 3, "exclude": ""},
     "saib": {"confusion": 0.03},
+    "training": {"grad_cache": 0},
 }
 """Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""
 PARTS = ("test", "validation")

@@ -15,7 +15,7 @@ from iecl.runs.directory import RunDirectory
 from iecl.saib.factory import make_saib
 from iecl.training.block_weights import block_weights
 from iecl.training.config import RunConfig
-from iecl.training.gradient_checkpointing import recompute_blocks
+from iecl.training.recomputation import cache_gradients, recompute_blocks
 from iecl.weights.file import load_into
 
 
@@ -61,9 +61,11 @@ def assemble_method(
         method: Method = IECL(host, block, config.objective, config.saib, image_size=size) if is_wrapped else host
     if config.training.gradient_checkpointing:
         recompute_blocks(backbone, config.backbone.name)  # momentum copies keep nothing anyway
-    if config.training.compile:
-        for encoder in method.encoders():
+    for encoder in method.encoders():
+        if config.training.compile:
             encoder.compile()
+        if config.training.grad_cache:
+            cache_gradients(encoder, config.training.grad_cache)
     return method
 
 

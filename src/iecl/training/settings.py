@@ -87,6 +87,12 @@ class TrainingSettings:
     gradient_checkpointing: bool = setting(
         False, "compute activations again in the backward pass: less memory, a third more time, the same numbers"
     )
+    grad_cache: int = setting(
+        0,
+        "most images in the backbone at a time, while the loss sees the whole batch: memory for so many, a third more "
+        "time; batch norm sees so many too; 0: all",
+        low=0,
+    )
     compile: bool = setting(
         False, "compile backbones with torch: a minute or two at the start, steps a tenth faster; needs a C++ compiler"
     )
