@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from iecl import parallel
@@ -73,6 +74,11 @@ def cache_gradients(encoder: nn.Module, chunk: int) -> None:
     to the mean of the chunks. Norms in groups (`SplitNorm`) keep their groups, so that nothing changes.
     """
     encoder.forward = partial(_in_chunks, encoder, encoder.forward, chunk)
+
+
+def sees_chunks(encoder: nn.Module) -> bool:
+    """Whether there is a batch norm in it, whose statistics are then those of a chunk."""
+    return any(isinstance(part, _BatchNorm) and not isinstance(part, SplitNorm) for part in encoder.modules())
 
 
 def _in_chunks(encoder: nn.Module, forward: Forward, chunk: int, x: Tensor) -> Tensor:

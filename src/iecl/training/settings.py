@@ -114,6 +114,17 @@ class TrainingSettings:
         ("tensorboard",), "besides metrics.jsonl", choices=("tensorboard", "csv", "wandb", "mlflow")
     )
 
+    def check(self) -> None:
+        """Raise a `UserError` for settings that cannot be had together."""
+        self.kept_epochs()
+        again = "gradient_checkpointing" if self.gradient_checkpointing else "grad_cache" if self.grad_cache else ""
+        if self.compile and again:
+            raise UserError(
+                "torch cannot compile a backbone that computes activations again",
+                where=f"training.compile, training.{again}",
+                do="leave one of them out",
+            )
+
     def kept_epochs(self) -> tuple[int, ...]:
         """The epochs after which a checkpoint is kept; of a share, the end of the epoch in which it is reached.
 
