@@ -89,7 +89,7 @@ def _in_chunks(encoder: nn.Module, forward: Forward, chunk: int, x: Tensor) -> T
     sizes = [few + 1] * more + [few] * (count - more)  # as equal as can be: a batch norm of one image means nothing
     moment = _Moment(encoder, count)
     made, moved = [], list[list[Buffers]]()
-    for part in x.split(sizes):  # not by slices, each of which has a gradient as large as all of x
+    for part in torch.split(x, sizes):  # not by slices, each of which has a gradient as large as all of x
         with moment:
             made.append(_computed_again(forward, (nullcontext(), moment), part))
             moved.append([dict(table) for table in moment.tables])
