@@ -25,6 +25,7 @@ from measurements import (
     photographs_part,
     roofline_part,
     selection_part,
+    study_part,
     table,
     voc_part,
 )
@@ -380,6 +381,7 @@ if __name__ == "__main__":
     (OUT / "photographs.md").write_text(photographs_part(), encoding="utf-8")
     (OUT / "voc.md").write_text(voc_part(), encoding="utf-8")
     (OUT / "first-hour.md").write_text(first_hour_part(), encoding="utf-8")
+    (OUT / "grad-cache.md").write_text(study_part("grad_cache"), encoding="utf-8")
     (OUT / "selection.md").write_text(selection_part(), encoding="utf-8")
     (OUT / "paper-rate.md").write_text(paper_rate_table(), encoding="utf-8")  # a part of a page, without a title
     (OUT / "install.md").write_text(install_table(), encoding="utf-8")

@@ -26,6 +26,7 @@ ELSEWHERE: dict[str, str] = {
     "training.grad_accumulation": "accumulate accumulate_grad_batches gradient_accumulation "
     "gradient_accumulation_steps grad_accum accum_iter accum_steps",
     "training.gradient_checkpointing": "recompute grad_checkpointing activation_checkpointing checkpointing",
+    "training.grad_cache": "gradcache gradient_cache gradient_caching chunk_size mini_batch_size micro_batch_size",
     "training.precision": "amp fp16 bf16 half mixed_precision autocast dtype fp32",
     "training.accelerator": "device cuda cpu mps",
     "training.devices": "gpus num_gpus n_gpus ngpus gpu_ids num_devices nproc nproc_per_node",

@@ -28,7 +28,7 @@ DECIDING = {
     "optimizer": "name lr lr_base_batch weight_decay decay_norms momentum beta2 trust_coefficient trust_clip "
     "warmup_epochs min_lr_ratio grad_clip",
     "training": "epochs batch_size grad_accumulation seed devices nodes sync_batch_norm precision channels_last "
-    "compile",
+    "grad_cache compile",
 }
 """Settings that decide results. Whoever adds one puts it here, or into FREE if final weights cannot depend on it."""
 ALL = [(section, field.name) for section, cls in SECTIONS.items() for field in fields(cls)]

@@ -16,8 +16,8 @@ from iecl.schedule import Clock
 from iecl.training.config import make_config, with_data
 from iecl.training.cost import views_of
 from iecl.training.factory import build_method
-from iecl.training.gradient_checkpointing import recompute_blocks
 from iecl.training.optimizers import make_optimizer
+from iecl.training.recomputation import recompute_blocks
 
 METHODS = ("simclr", "moco-v3", "ie-cl")
 SIDE, BATCH, STEPS = 16, 8, 10

@@ -21,16 +21,16 @@ from iecl.training.factory import batch_per_process
 from iecl.training.machine import _left_to_container, on_this_machine
 from iecl.training.resume import settings_to_resume
 from iecl.training.settings import TrainingSettings
-from iecl.training.trial import LiveBytes, kept_megabytes, try_steps
+from iecl.training.trial import LiveBytes, Steps, kept_megabytes, try_steps
 
 Usage = namedtuple("Usage", "total used free")
 
 
-def resolved(*sets: str, channels: int = 3) -> RunConfig:
+def resolved(*sets: str, channels: int = 3, method: str = "simclr") -> RunConfig:
     data = {"name": "shapes", "image_size": 16, "decode_size": 16, "channels": channels}
     flags = {"data": data, "backbone": {"name": "resnet10-w16"}}
     small = ["method.hidden_dim=16", "method.out_dim=8", "training.precision=32-true", *sets]
-    config = make_config(method="simclr", flags=flags, sets=small)
+    config = make_config(method=method, flags=flags, sets=small)
     return with_data(config, replace(config.data, mean=(0.5,) * channels, std=(0.25,) * channels, num_workers=0))
 
 
@@ -71,6 +71,15 @@ def test_a_trial_counts_the_same_each_time_and_memory_grows_with_batch_and_image
     assert grown == pytest.approx(config.training.batch_size * first.image / 2**20)
     larger = try_steps(resolved("data.image_size=32"))
     assert 3 * first.image < larger.image < 5 * first.image  # four times the pixels
+
+
+@pytest.mark.parametrize("name", ["simclr", "moco-v2"])
+def test_memory_of_a_batch_in_chunks_is_foretold(name: str, tmp_path: Path) -> None:
+    batch, chunk = 128, 16
+    config = resolved(f"training.grad_cache={chunk}", method=name)
+    trial, real = try_steps(config), Steps(config, batch, tmp_path / "chunks").take()
+    assert trial.step + batch * trial.image + chunk * trial.row == pytest.approx(real, rel=0.1)
+    assert real < 0.5 * Steps(resolved(method=name), batch, tmp_path / "whole").take()
 
 
 @pytest.mark.parametrize("count", [2, 3, 9])

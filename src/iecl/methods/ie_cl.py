@@ -10,12 +10,11 @@ from typing import final
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from iecl.methods.contract import Method, MethodSettings, ParamGroup, Step, Survey
 from iecl.objective.settings import ObjectiveSettings
 from iecl.objective.terms import Terms, block_gain, check_expansion, expansion
-from iecl.parts.spectral_norm import follow_kernels, input_sizes, normalize_convolutions
+from iecl.parts.spectral_norm import follow_kernels, input_sizes, kernels_made_once, normalize_convolutions
 from iecl.saib.contract import InputBlock
 from iecl.saib.placement import VIEWS, place
 from iecl.saib.settings import SAIBSettings
@@ -79,7 +78,7 @@ class IECL(Method):
     def step(self, views: Views, clock: Clock) -> Step:
         """The host's losses on the shaped views, and ours."""
         self._last = views, clock
-        with parametrize.cached():  # a normalized kernel is made once and serves every forward pass of the step
+        with kernels_made_once(*self.host.encoders()):
             shaped = self.placement.shape(views, clock)
             made = self.host.step(shaped.views, clock)
             projections = made.projections | {

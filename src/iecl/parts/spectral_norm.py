@@ -8,6 +8,7 @@ size of its input, that of the convolution itself.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ class SpectralScale(nn.Module):
 
     u: Tensor
     v: Tensor
+    made: Tensor | None = None
+    """The divided kernel, while one is to serve several passes."""
 
     def __init__(self, weight: Tensor, geometry: Geometry | None = None, iterations: int | None = None) -> None:
         super().__init__()
@@ -54,6 +57,10 @@ class SpectralScale(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """The kernel with norm 1; the gradient passes through the norm too."""
+        return self.divide(weight) if self.made is None else self.made
+
+    def divide(self, weight: Tensor) -> Tensor:
+        """The same, made anew."""
         # Copies, since u and v move in place between this forward pass and a later one.
         u, v = self.u.clone(), self.v.clone()
         if self.geometry is None:
@@ -206,6 +213,22 @@ def spectral_scales(module: nn.Module) -> Iterator[tuple[SpectralScale, Tensor]]
             for scale in part:
                 if isinstance(scale, SpectralScale):
                     yield scale, part.original
+
+
+@contextmanager
+def kernels_made_once(*modules: nn.Module) -> Iterator[None]:
+    """Normalized kernels are made here and serve every pass within the block.
+
+    torch's `parametrize.cached` would make them within the first pass, where one that is computed again looks for them.
+    """
+    scales = [found for module in modules for found in spectral_scales(module)]
+    for scale, kernel in scales:
+        scale.made = scale.divide(kernel)
+    try:
+        yield
+    finally:
+        for scale, _ in scales:
+            scale.made = None
 
 
 def follow_kernels(module: nn.Module, times: int = 1) -> None:

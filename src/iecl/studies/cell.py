@@ -46,7 +46,7 @@ NEUTRAL: dict[str, dict[str, Any]] = {
     "backbone": {"zero_init_residual": False},
     "data": {"more": [], "channels": 3, "exclude": "", "plant": ""},
     "saib": {"confusion": 0.03},
-    "training": {"sync_batch_norm": "off"},
+    "training": {"sync_batch_norm": "off", "grad_cache": 0},
 }
 """Settings that came later, each with the value at which a run is what it was before: such cells keep their names."""
 PARTS = ("test", "validation")

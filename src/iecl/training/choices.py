@@ -130,7 +130,8 @@ def check_memory(config: RunConfig, images: int, cost: Expected, free: int) -> N
     """Raise a `UserError` if a run needs far more memory than there is."""
     need = max(1, config.training.devices) * cost.megabytes(config, images)
     if free and need > SURE * free:
-        do = "give a smaller --batch-size or --image-size, or --set training.gradient_checkpointing=true"
+        do = "give a smaller --batch-size or --image-size, --set training.gradient_checkpointing=true, "
+        do += "or --set training.grad_cache=N for N images in the backbone at a time"
         raise UserError(f"it would take about {need:,.0f} MB of memory, {free:,} MB are free", do=do)
 
 

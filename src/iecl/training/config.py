@@ -218,7 +218,7 @@ def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig
     """A configuration from plain tables, as in settings.toml; `origin` is the file that they are from, if any."""
     _sections(values, origin or "settings")
     built: dict[str, Any] = {name: build(cls, values.get(name, {}), name, origin) for name, cls in SECTIONS.items()}
-    built["training"].kept_epochs()  # moments that the run does not have are refused now
+    built["training"].check()
     if "name" not in values.get("method", {}):
         raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
     for key in NAMES:

@@ -16,7 +16,7 @@ from iecl.runs.directory import RunDirectory
 from iecl.saib.factory import make_saib
 from iecl.training.block_weights import block_weights
 from iecl.training.config import RunConfig, with_norms
-from iecl.training.gradient_checkpointing import recompute_blocks
+from iecl.training.recomputation import cache_gradients, recompute_blocks
 from iecl.weights.file import load_into
 
 
@@ -64,9 +64,11 @@ def assemble_method(
         sync_norms(host if config.saib.form == "batch" else method)  # the channels of that block are slots of the batch
     if config.training.gradient_checkpointing:
         recompute_blocks(backbone, config.backbone.name)  # momentum copies keep nothing anyway
-    if config.training.compile:
-        for encoder in method.encoders():
+    for encoder in method.encoders():
+        if config.training.compile:
             encoder.compile()
+        if config.training.grad_cache:
+            cache_gradients(encoder, config.training.grad_cache)
     return method
 
 

@@ -29,6 +29,7 @@ from iecl.training.config import RunConfig
 from iecl.training.factory import batch_per_process, build_method
 from iecl.training.online_eval import FixedSample
 from iecl.training.optimizers import forget, make_optimizer, moment_bytes, recall
+from iecl.training.recomputation import sees_chunks
 from iecl.training.recorder import Recorder, SkippedFiles
 from iecl.training.signals import StopFlag
 from iecl.training.survey import survey_source
@@ -133,6 +134,9 @@ class Loop:
         self.is_one_image = self.sample.is_one_image()
         if self.is_one_image:
             log.warning("all images are the same: there is nothing to learn from them")
+        chunk = self.config.training.grad_cache
+        if 0 < chunk < self.loader.batch and sees_chunks(self.method.encoder()):
+            log.warning("batch norm sees %d images at a time, not the batch (training.grad_cache)", chunk)
         self.recorder.line.begin()
         if self.step == 0 and self.sample.is_possible and self.config.training.online_eval_epochs:
             self._record_look(self.sample.look_at_untrained(self.method.encoder()), epoch=0)

@@ -92,6 +92,12 @@ class TrainingSettings:
     gradient_checkpointing: bool = setting(
         False, "compute activations again in the backward pass: less memory, a third more time, the same numbers"
     )
+    grad_cache: int = setting(
+        0,
+        "most images in the backbone at a time, while the loss sees the whole batch: memory for so many, a third more "
+        "time; batch norm sees so many too; 0: all",
+        low=0,
+    )
     compile: bool = setting(
         False, "compile backbones with torch: a minute or two at the start, steps a tenth faster; needs a C++ compiler"
     )
@@ -112,6 +118,17 @@ class TrainingSettings:
     loggers: tuple[str, ...] = setting(
         ("tensorboard",), "besides metrics.jsonl", choices=("tensorboard", "csv", "wandb", "mlflow")
     )
+
+    def check(self) -> None:
+        """Raise a `UserError` for settings that cannot be had together."""
+        self.kept_epochs()
+        again = "gradient_checkpointing" if self.gradient_checkpointing else "grad_cache" if self.grad_cache else ""
+        if self.compile and again:
+            raise UserError(
+                "torch cannot compile a backbone that computes activations again",
+                where=f"training.compile, training.{again}",
+                do="leave one of them out",
+            )
 
     def kept_epochs(self) -> tuple[int, ...]:
         """The epochs after which a checkpoint is kept; of a share, the end of the epoch in which it is reached.

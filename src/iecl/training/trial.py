@@ -71,6 +71,10 @@ class Trial:
     """Bytes of a step of no image: gradients, moments, what does not depend on the batch."""
     image: int
     """Bytes of each image in a step."""
+    row: int
+    """Bytes of each view in the backbone, where they pass it in chunks; else they are a part of `image`."""
+    together: int
+    """Views of an image that the backbone is given in one call."""
     look: int
     """Bytes of each image that the online evaluation holds at a time."""
     checkpoint: int
@@ -111,7 +115,9 @@ class Trial:
         step leaves: the larger of these two comes on top of the step.
         """
         look = self.look * min(images, LOOK_BATCH) if config.training.online_eval_epochs else 0
-        counted = (self.weights + self.step + max(look, SAVED * self.checkpoint)) / 2**20
+        training, world = config.training, max(1, config.training.devices) * config.training.nodes
+        rows = min(training.grad_cache, self.together * training.batch_size // world)
+        counted = (self.weights + self.step + rows * self.row + max(look, SAVED * self.checkpoint)) / 2**20
         if config.training.accelerator in ("cuda", "mps"):
             return counted
         return self.base + LOADED + counted + kept_megabytes(config, images)
@@ -192,13 +198,18 @@ def _try_steps(config: RunConfig, threads: int) -> Trial:
     del method
     few = max(least, next((few for top, few in FEW.items() if config.data.image_size <= top), 4))
     with tempfile.TemporaryDirectory() as scratch:
-        steps = Steps(config, few, Path(scratch) / "few")
+        steps = Steps(_in_chunks(config, few // 2), few, Path(scratch) / "few")
         low = steps.take()
         known: dict[str, Any] = steps.sizes() | steps.look(threads) | {"save": steps.save()}
         del steps  # before the next one is built: a run never holds two
-        steps = Steps(config, 2 * few, Path(scratch) / "more")
-        image = (steps.take() - low) // few
+        steps = Steps(_in_chunks(config, few // 2), 2 * few, Path(scratch) / "more")
+        more = steps.take()
+        image, row = (more - low) // few, 0
         seconds, busy = steps.seconds(threads)
+        if config.training.grad_cache:
+            del steps
+            steps = Steps(_in_chunks(config, few), 2 * few, Path(scratch) / "chunks")
+            row = (steps.take() - more) // (few - few // 2)
         if config.training.accelerator in ("cuda", "mps"):  # a few images leave most of a GPU idle
             del steps
             steps = Steps(config, config.training.batch_size // world, Path(scratch) / "all")
@@ -208,13 +219,26 @@ def _try_steps(config: RunConfig, threads: int) -> Trial:
         **known,
         seconds=seconds,
         busy=busy,
-        step=max(0, low - few * image),
+        step=max(0, low - few * image - few // 2 * row),
         image=image,
+        row=row,
         base=base,
         decode=_decode_seconds(config),
         least_batch=least * world,
         small_batch=None if small is None else asdict(small),
     )
+
+
+def _in_chunks(config: RunConfig, chunk: int) -> RunConfig:
+    """The configuration with other chunks, if it has some: those of a run are larger than a trial's whole batch.
+
+    There are at least two in a trial, since gradients of weights are there from the second on. They may cut through
+    groups of norms, which hold no memory.
+    """
+    if not config.training.grad_cache:
+        return config
+    method = {key: value for key, value in config.method.items() if key != "norm_groups"}
+    return replace(config, method=method, training=replace(config.training, grad_cache=chunk))
 
 
 def _decode_seconds(config: RunConfig) -> float:
@@ -248,15 +272,20 @@ class Steps:
             _RandomImages(data.channels, data.decode_size, max(samples, 2 * batch)),
         )
         self.batches = self.loop.begin_epoch()
+        self.rows = [0]
+        """Images in each call of the backbone."""
 
     def take(self) -> int:
         """One step; returns the most bytes that are alive beside the weights in any later step."""
         counted = LiveBytes(self._tensors())
         before = list[int]()
+        encoder = self.loop.method.encoder()
+        look = encoder.register_forward_pre_hook(lambda _, x: self.rows.append(len(x[0])))
         hook = self.loop.optimizer.optimizer.register_step_pre_hook(lambda *_: before.append(counted.most))
         with counted:
             self.loop.optimize(self.batches)
         hook.remove()
+        look.remove()
         return before[0] + self._moments()  # it ended by making them
 
     def seconds(self, threads: int) -> tuple[float, float]:
@@ -289,9 +318,10 @@ class Steps:
         return time.process_time() - used
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of weights and buffers, of a checkpoint, and of the backbone."""
+        """Bytes of weights and buffers, of a checkpoint, and of the backbone; and how many views it gets at a time."""
         weights, backbone = self._tensors(), self.loop.method.encoder().state_dict().values()
         return {
+            "together": max(self.rows) // self.batch,
             "weights": _bytes(weights),
             "checkpoint": _bytes(weights) + self._moments(),
             "backbone": _bytes(backbone),
