@@ -175,7 +175,7 @@ class EvaluationContext:
         for images in islice(batches, UNTRAINED[model.method]):
             seen = images.to(self.device)
             share = plain_share(model.image_size)
-            model.backbone(make_plain(seen.images, seen.sizes, model.image_size, model.mean, model.std, share))
+            model.backbone(make_plain(seen.images, images.sizes, model.image_size, model.mean, model.std, share))
         batches.close()
         model.backbone.eval()
 

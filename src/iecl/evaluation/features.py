@@ -14,6 +14,7 @@ from iecl.data.batch import Batch
 from iecl.data.loader import in_order
 from iecl.data.source import OnBad, Progress, Source
 from iecl.errors import UserError
+from iecl.transfer import send
 from iecl.views.pipeline import make_plain, make_views
 from iecl.views.policies import POLICIES, ViewSpec
 
@@ -109,8 +110,10 @@ def extract(
         on_bad: called with each file that is left out; by default it is logged.
     """
 
+    where = torch.device(device)
+
     def view(images: Batch) -> Tensor:
-        return make_plain(images.images, images.sizes, image_size, mean, std, share, LAYOUT)
+        return make_plain(send(images.images, where), images.sizes, image_size, mean, std, share, LAYOUT)
 
     return _fill(backbone, in_order(source, batch, workers, on_bad), view, device, len(source), progress)
 
@@ -132,6 +135,7 @@ def extract_crops(
 
     def view(images: Batch) -> Tensor:
         how: dict[str, Any] = {"size": image_size, "mean": mean, "std": std, "layout": LAYOUT}
+        how["device"] = torch.device(device)
         return make_views(images, CROPS, ViewSpec(global_crops=1), seed=seed, epoch=epoch, **how).global_crops[0]
 
     batches = in_order(source, batch, workers, on_bad=lambda path, reason: None)  # the plain pass has named them
@@ -152,7 +156,7 @@ def _fill(
     filled = 0
     with evaluating(backbone), torch.inference_mode():
         for images in batches:
-            x = view(images.to(torch.device(device)))
+            x = view(images)
             rows = slice(filled, filled + len(x))
             values[rows] = backbone(x).float()
             labels[rows], index[rows] = images.labels, images.index

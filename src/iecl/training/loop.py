@@ -92,6 +92,7 @@ class Loop:
         self.steps = self.steps_per_epoch * training.epochs
         self.peak = config.optimizer.peak(training.batch_size * training.grad_accumulation)
         facts = {"samples": len(self.source), "classes": len(self.source.classes)}
+        facts["unlabeled"] = int((self.source.labels < 0).sum()) if self.source.classes else 0
         start = load_weights(run.start)[0] if run.start.exists() else None
         self.method = build_method(config, fabric.world_size, **facts, start=start)
         optimizer = make_optimizer(self.method.param_groups(), config.optimizer, self.peak)
@@ -210,9 +211,9 @@ class Loop:
     def _backward(self, batch: Batch, clock: Clock, is_last: bool) -> Step:
         config = self.config
         look: dict[str, Any] = {"size": config.data.image_size, "mean": config.data.mean, "std": config.data.std}
-        look |= {"seed": clock.seed, "epoch": clock.epoch, "layout": self.layout}
+        look |= {"seed": clock.seed, "epoch": clock.epoch, "layout": self.layout, "device": self.fabric.device}
         policies = config.augmentation.policies(self.method.views)
-        views = make_views(batch.to(self.fabric.device), policies, self.method.views, **look)
+        views = make_views(batch, policies, self.method.views, **look)
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
             made = take_step(self.trainee, views, clock)
             total = torch.stack([value.float() for value in made.losses.values()]).sum()
