@@ -69,18 +69,25 @@ def average(value: Tensor) -> Tensor:
     return total(value) / world() if is_on() else value.detach()
 
 
-def any_of(flag: bool, device: torch.device) -> bool:
-    """Whether the flag is set in at least one process; `device` is one that the processes can talk through."""
-    return bool(largest(int(flag), device))
-
-
-def largest(number: int, device: torch.device) -> int:
-    """The largest of the processes' numbers."""
+def largest(number: int) -> int:
+    """The largest of the processes' numbers; it goes from memory to memory, so that nobody waits for a GPU."""
     if not is_on():
         return number
-    found = torch.tensor(number, device=device)
-    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    found = torch.tensor(number)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX, group=_between_hosts())
     return int(found)
+
+
+_hosts: list[Any] = []
+
+
+def _between_hosts() -> Any:
+    """A group that talks about what is in memory: NCCL's knows GPUs only."""
+    if "gloo" in dist.get_backend():
+        return None
+    if not _hosts:
+        _hosts.append(dist.new_group(backend="gloo"))
+    return _hosts[0]
 
 
 def is_lost_peer(problem: RuntimeError) -> bool:
@@ -106,6 +113,7 @@ def barrier() -> None:
 
 def leave() -> None:
     """End the talk with other processes: a process that goes while its threads still listen may be aborted."""
+    _hosts.clear()
     if is_on():
         dist.destroy_process_group()
 

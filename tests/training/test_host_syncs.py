@@ -25,6 +25,8 @@ from iecl.training.config import RunConfig, make_config, with_data
 META = torch.device("meta")
 SILENT = {"linalg_vector_norm", "linalg_cholesky_ex", "linalg_solve_triangular", "_linalg_slogdet", "linalg_lu_solve"}
 """Linear algebra that leaves word of a failure in a tensor; all other waits in order to raise."""
+SOME = ("ie-cl", "moco-v2", "swav", "w-mse", "supervised")
+"""Methods of the default tests: each second of them is torch's own, on this device."""
 
 
 class Anywhere(CPUAccelerator):
@@ -64,13 +66,12 @@ def _on_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def waits(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """What two steps between rows of the log would wait for; a step that asks for a number fails."""
+    """What a step between two rows of the log would wait for; one that asks for a number fails."""
     monkeypatch.setattr(load_method(config.host_name), "before_epoch", lambda *_: ())  # once an epoch it may wait
     steps = trial.Steps(config, max(8, trial.assemble_method(config, samples=64, classes=2).min_batch), folder)
     steps.loop.step = 1  # the first step writes a row
     with Waits() as counted:
-        for _ in range(2):
-            steps.loop.optimize(steps.batches)
+        steps.loop.optimize(steps.batches)
     return +counted.found
 
 
@@ -81,8 +82,30 @@ def planned(method: str, *sets: str) -> RunConfig:
     return replace(config, training=replace(config.training, meter_steps=1000))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
 def test_a_step_of_every_method_asks_its_device_for_nothing(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert waits(planned(method), tmp_path / "run", monkeypatch) == {}
+
+
+def test_a_question_to_the_device_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from iecl.methods.simclr import SimCLR
+
+    def curious(self: SimCLR, *given: Any) -> Any:
+        made = step(self, *given)
+        return made if made.losses["contrast"] > 0 else None
+
+    step = SimCLR.step
+    monkeypatch.setattr(SimCLR, "step", curious)
+    with pytest.raises(RuntimeError, match="meta"):
+        waits(planned("simclr"), tmp_path / "run", monkeypatch)
+
+
+@pytest.mark.parametrize("sets", [("optimizer.name=lars",), ("optimizer.grad_clip=1.0",)])
+def test_no_optimizer_and_no_clipping_asks_either(
+    sets: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert waits(planned("simclr", *sets), tmp_path / "run", monkeypatch) == {}

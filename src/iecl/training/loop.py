@@ -168,7 +168,7 @@ class Loop:
             is_last_of_epoch = self.step % self.steps_per_epoch == 0
             if training.checkpoint_steps and self.step % training.checkpoint_steps == 0 and not is_last_of_epoch:
                 self.save()
-            number = parallel.largest(stop.signal or int(self.skipped.are_too_many), self.fabric.device)
+            number = parallel.largest(stop.signal or int(self.skipped.are_too_many))
             if number:
                 batches.close()
                 self.skipped.share()  # where there are too many, this raises
@@ -198,7 +198,9 @@ class Loop:
             self._check_gradients()
         self.method.after_backward(clock)
         if self.config.optimizer.grad_clip:
-            self.fabric.clip_gradients(self.trainee, self.optimizer, max_norm=self.config.optimizer.grad_clip)
+            # Whether the norm is finite is asked of the loss, and by the scaler of 16-bit gradients, for which it may not.
+            limit = {"max_norm": self.config.optimizer.grad_clip, "error_if_nonfinite": False}
+            self.fabric.clip_gradients(self.trainee, self.optimizer, **limit)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
