@@ -57,7 +57,9 @@ class Waits(TorchDispatchMode):
 def _on_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Runs that are built here are on the meta device, which knows no autocast; their weights keep their identity."""
     autocast, swapped = torch.autocast, torch.__future__.get_swap_module_params_on_conversion()
-    monkeypatch.setattr(torch, "autocast", lambda kind, **how: nullcontext() if kind == "meta" else autocast(kind, **how))
+    monkeypatch.setattr(
+        torch, "autocast", lambda kind, **how: nullcontext() if kind == "meta" else autocast(kind, **how)
+    )
     strategy = SingleDeviceStrategy(device=META, accelerator=Anywhere())
     monkeypatch.setattr(trial, "make_fabric", lambda *_: Fabric(strategy=strategy, precision="32-true"))
     torch.__future__.set_swap_module_params_on_conversion(True)

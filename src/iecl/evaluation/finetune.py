@@ -170,6 +170,7 @@ class FineTune(Evaluation):
     """Accuracy of a copy of the network after training all of it; the model itself stays as it is."""
 
     Settings = FineTuneSettings
+    is_frozen = False
     rereads = True
 
     def __init__(self, settings: FineTuneSettings) -> None:

@@ -198,9 +198,10 @@ class Loop:
             self._check_gradients()
         self.method.after_backward(clock)
         if self.config.optimizer.grad_clip:
-            # Whether the norm is finite is asked of the loss, and by the scaler of 16-bit gradients, for which it may not.
-            limit = {"max_norm": self.config.optimizer.grad_clip, "error_if_nonfinite": False}
-            self.fabric.clip_gradients(self.trainee, self.optimizer, **limit)
+            # To ask whether the norm is finite is to wait for it; where 16-bit gradients are not, a scaler sees to it.
+            self.fabric.clip_gradients(
+                self.trainee, self.optimizer, max_norm=self.config.optimizer.grad_clip, error_if_nonfinite=False
+            )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1

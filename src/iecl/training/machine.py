@@ -17,14 +17,12 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from iecl.console import counted
 from iecl.errors import UserError, lacking
-from iecl.launch import Launch, usable_cores
+from iecl.launch import PER_CORE, Launch, usable_cores
 from iecl.training.settings import TrainingSettings
 
 log = logging.getLogger("iecl.training")
 MAPPED = 340
 """MB of libraries that a training process maps and uses, as measured with torch 2.15 on Linux."""
-PER_CORE = 4
-"""Processes for each core above which a number was hardly meant."""
 
 
 @contextmanager
