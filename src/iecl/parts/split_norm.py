@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from iecl import counter, parallel
 from iecl.errors import UserError
+from iecl.transfer import send
 
 
 class SplitNorm(_BatchNorm):
@@ -130,6 +131,6 @@ def in_random_order(encode: Callable[[Tensor], Tensor], x: Tensor, key: int) -> 
     Each process encodes its share of that order; the results are those of all rows, back in their own order.
     """
     rows = parallel.gather(x.detach())
-    order = counter.permutation(key, len(rows)).to(x.device)
+    order = send(counter.permutation(key, len(rows)), x.device)
     mine = order[parallel.rank() * len(x) :][: len(x)]
     return parallel.gather(encode(rows[mine]).detach())[order.argsort()]

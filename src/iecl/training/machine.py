@@ -25,6 +25,10 @@ MAPPED = 340
 """MB of libraries that a training process maps and uses, as measured with torch 2.15 on Linux."""
 
 
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+"""Where CUDA's matrix products are told to use no more than one stream's memory."""
+
+
 @contextmanager
 def lightning_quiet() -> Iterator[None]:
     """Let Lightning say no more than warnings: what it is about to do, we say ourselves."""
@@ -35,6 +39,27 @@ def lightning_quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+@contextmanager
+def deterministic(is_on: bool) -> Iterator[None]:
+    """While the block runs, torch takes kernels that give the same bits each time, or raises; then it is as before."""
+    if not is_on:
+        yield
+        return
+    strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    cudnn, before = torch.backends.cudnn, (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic)
+    workspace = os.environ.get(WORKSPACE)
+    torch.use_deterministic_algorithms(True)
+    cudnn.benchmark, cudnn.deterministic = False, True  # which kernel is fastest differs from run to run
+    os.environ.setdefault(WORKSPACE, ":4096:8")  # read when CUDA's first matrix product is computed
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warns)
+        cudnn.benchmark, cudnn.deterministic = before
+        if workspace is None:
+            os.environ.pop(WORKSPACE, None)
 
 
 def choose_accelerator(asked: str) -> str:
