@@ -6,7 +6,6 @@ asked is counted: copies from ordinary memory, and decompositions that report wh
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,11 +54,8 @@ class Waits(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def _on_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Runs that are built here are on the meta device, which knows no autocast; their weights keep their identity."""
-    autocast, swapped = torch.autocast, torch.__future__.get_swap_module_params_on_conversion()
-    monkeypatch.setattr(
-        torch, "autocast", lambda kind, **how: nullcontext() if kind == "meta" else autocast(kind, **how)
-    )
+    """Runs that are built here are on the meta device; their weights keep their identity."""
+    swapped = torch.__future__.get_swap_module_params_on_conversion()
     strategy = SingleDeviceStrategy(device=META, accelerator=Anywhere())
     monkeypatch.setattr(trial, "make_fabric", lambda *_: Fabric(strategy=strategy, precision="32-true"))
     torch.__future__.set_swap_module_params_on_conversion(True)

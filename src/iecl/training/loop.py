@@ -20,6 +20,7 @@ from iecl.data.loader import Loader
 from iecl.data.source import Source
 from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
+from iecl.parts.queue import equal_buffers
 from iecl.runs.checkpoint import BROKEN, FORMAT, NAMES, check_disk, newest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock, lr_factor
@@ -53,6 +54,7 @@ class Trainee(nn.Module):
     def __init__(self, method: Method) -> None:
         super().__init__()
         self.method = method
+        self._ddp_params_and_buffers_to_ignore = equal_buffers(self)  # torch's name: a queue is megabytes in each step
 
     def forward(self, *given: tuple[type[Any], dict[str, Any]]) -> dict[str, Any]:
         """One step of the method."""
