@@ -135,7 +135,7 @@ def test_time_is_operations_over_speed_where_nothing_else_limits() -> None:
     ("changes", "devices", "first"),
     [
         ({"saved": Growth(0, 4e9, 0, 0, 0)}, 8, "memory of a GPU"),
-        ({"saved": Growth(0, 1e8, 0, 0, 20)}, 512, "memory of a GPU"),
+        ({"saved": Growth(0, 1e8, 0, 0, 100)}, 512, "memory of a GPU"),
         ({"trained": 2 * 10**10, "weights": 10**9}, 64, "network"),
         ({"saved": Growth(0, 1e9, 0, 0, 0), "flops": Growth(0, 1e9, 0, 0, 0)}, 8, "bandwidth of a GPU's memory"),
         ({"flops": Growth(0, 1e9, 0, 0, 0), "saved": FLAT}, 1, "reading of images"),

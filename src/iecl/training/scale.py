@@ -40,8 +40,8 @@ GPUS = {
 class Assumed:
     """What nobody can know before the run."""
 
-    utilization: float = 0.35
-    """Share of the GPU's peak that convolutions and matrix products reach."""
+    utilization: float = 0.2
+    """Share of the peak that products reach: NVIDIA's own ResNet-50 trains 2,711 images/s on an A100, 21 % of it."""
     passes: float = 5.0
     """How often a step goes through what it keeps for the backward pass: written, read, and the same for gradients."""
     bandwidth_share: float = 0.8
@@ -91,6 +91,10 @@ class Growth:
                     rows[r] = [x - factor * y for x, y in zip(rows[r], rows[i], strict=True)]
                     answers[r] -= factor * answers[i]
         return cls(*(float(answer / rows[i][i]) for i, answer in enumerate(answers)))
+
+    def in_16_bits(self) -> "Growth":
+        """Bytes of a mixed-precision run: half, except what compares images with images, which stays in 32 bits."""
+        return Growth(self.a / 2, self.b / 2, self.c / 2, self.d, self.e)
 
     def at(self, n: float, m: float) -> float:
         """Its value."""
@@ -161,7 +165,8 @@ def estimate(
         )
     link = card.link if devices <= assumed.gpus_per_machine else min(card.link, assumed.network)
     sent = counted.sent(own, devices, images)
-    saved = counted.saved.at(own, batch) / 2  # 16 bits
+    kept = counted.saved.in_16_bits()
+    saved = kept.at(own, batch)
     products = counted.flops.at(own, batch) / (card.flops * assumed.utilization)
     traffic = assumed.passes * saved / (card.bandwidth * assumed.bandwidth_share)
     compute = max(products, traffic)
@@ -173,7 +178,7 @@ def estimate(
     held = counted.weights + counted.trained + counted.moments + counted.per_sample * images
     memory, room = held + saved, assumed.reserve * card.memory
     largest = own if memory <= room else 0
-    while largest and largest < 2**20 and held + counted.saved.at(2 * largest, 2 * largest * devices) / 2 <= room:
+    while largest and largest < 2**20 and held + kept.at(2 * largest, 2 * largest * devices) <= room:
         largest *= 2
     steps = images // batch * epochs
     return {
