@@ -76,6 +76,9 @@ def choose_accelerator(asked: str) -> str:
 
 def choose_precision(asked: str, accelerator: str) -> str:
     """bf16 where there are units for it: without them it was measured 30 times slower than 32 bits on a CPU."""
+    if asked == "16-mixed" and accelerator == "cpu":  # Lightning would take bf16, and the settings would not say so
+        do = "take bf16-mixed, which needs no scaler, or 32-true"
+        raise UserError("16-bit floats are trained with on GPUs only", where="training.precision", do=do)
     if asked != "auto":
         return asked
     if accelerator == "cuda":
