@@ -13,7 +13,7 @@ LOWEST := build/lowest
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ci test test-slow test-wheel test-install test-lowest coverage check fmt bench docs build lock upgrade clean
+.PHONY: help setup demo ci test test-slow test-gpu test-wheel test-install test-lowest coverage check fmt bench docs build lock upgrade clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test: $(READY)  ## the default tests, two at a time
 
 test-slow: $(READY)  ## tests that take minutes
 	@$(BIN)/python -m pytest -m slow
+
+test-gpu: $(READY)  ## what only a machine with a GPU can tell: five minutes; skips without one
+	@$(BIN)/python -m pytest tests/gpu
 
 test-wheel: $(READY)  ## build the wheel, install it elsewhere, use it; part of `make test` too
 	@$(BIN)/python -m pytest tests/test_wheel.py

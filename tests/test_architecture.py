@@ -14,8 +14,8 @@ import iecl
 SOURCE = Path(iecl.__file__).parent
 LAYERS = {
     "errors": 0, "names": 0, "files": 0, "settings": 0, "registry": 0, "console": 0, "allocation": 0, "compiled": 0,
-    "brought": 1, "counter": 1, "launch": 1, "repository": 1, "schedule": 1, "parallel": 1, "runs": 1, "estimators": 1,
-    "recipes": 1,
+    "brought": 1, "counter": 1, "launch": 1, "repository": 1, "schedule": 1, "parallel": 1, "transfer": 1, "runs": 1,
+    "estimators": 1, "recipes": 1,
     "data": 2, "views": 2, "losses": 2, "meters": 2, "comparison": 2,
     "parts": 3, "backbones": 3,
     "weights": 4, "saib": 4, "entropy": 4, "objective": 4, "methods": 5,

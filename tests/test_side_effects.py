@@ -65,7 +65,7 @@ print(json.dumps({name: [before[name], after[name]] for name in before if before
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted as Linux does")
 def test_training_and_measuring_leave_the_process_as_it_was(image_folder: Path, tmp_path: Path) -> None:
-    sets = [*TINY, "data.num_workers=1", "data.cache_megabytes=0"]
+    sets = [*TINY, "data.num_workers=1", "data.cache_megabytes=0", "training.deterministic=true"]
     command = [sys.executable, "-c", PROGRAM, str(image_folder), str(tmp_path / "run"), *sets]
     slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}  # a notebook on a cluster
     done = subprocess.run(command, env=os.environ | slurm, capture_output=True, text=True, check=False)

@@ -159,10 +159,14 @@ def plan(
     sets: Iterable[str] = (),
     out: str | Path = "",
     seconds: float = 20.0,
+    gpu: str = "",
+    images: float = 0,
     quiet: bool = True,
     **common: Unpack[CommonSettings],
 ) -> dict[str, Any]:
     """Try a few training steps and predict what a run will take: memory by batch size, time, disk.
+
+    With `gpu`, estimate it for GPUs that are not here instead, `devices` of them in all: nothing is tried.
 
     Args:
         data: this, `method`, `recipe`, `settings`, `sets` and `common`: as for `pretrain`.
@@ -172,6 +176,8 @@ def plan(
         sets: the same as text.
         out: the directory of the future run, which keeps the forecast and ends by comparing it with what happened.
         seconds: how long to try; starting torch and opening images come on top.
+        gpu: a name of `iecl.training.scale.GPUS`, as in "a100".
+        images: with `gpu`, in the data that it is for; 0: as many as ImageNet has.
         quiet: show no progress.
         **common: as for `pretrain`.
     """
@@ -182,6 +188,11 @@ def plan(
 
     arguments = Arguments()
     given, method = arguments.settings(data, common, settings, "iecl.plan"), arguments.method(method)
+    if gpu:
+        with at_hand(arguments.things):
+            return pretraining.estimated(gpu, images, method=method, recipe=recipe, flags=given, sets=tuple(sets))
+    if images:
+        raise UserError("how many images there are is counted", where="--images", do="leave it out, or name a --gpu")
     asked = pretraining.Asked(out, method, recipe, given, tuple(sets), overwrite=False)
     with (
         at_hand(arguments.things),

@@ -14,6 +14,8 @@ from iecl.errors import UserError
 
 STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """What asks a run to stop: Ctrl-C, a system that needs the machine, a terminal that was closed."""
+PER_CORE = 4
+"""Processes for each core above which a number was hardly meant."""
 
 
 def is_gpu_at_hand() -> bool:

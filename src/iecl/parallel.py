@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,7 +22,33 @@ def rank() -> int:
 
 def world() -> int:
     """How many processes there are."""
+    if _pretended:
+        return _pretended[-1].world
     return dist.get_world_size() if is_on() else 1
+
+
+@dataclass
+class Pretence:
+    """Processes that are not there, and what this one would have told them."""
+
+    world: int
+    gathered: list[tuple[int, bool]] = field(default_factory=list)
+    """Bytes of the rows that were shown to the others, and whether they come back with a gradient."""
+    summed: list[int] = field(default_factory=list)
+    """Bytes of the tensors that were added up."""
+
+
+_pretended: list[Pretence] = []
+
+
+@contextmanager
+def pretended(world: int) -> Iterator[Pretence]:
+    """Let this process take itself for one of several that all see what it sees: to count what a step would send."""
+    _pretended.append(Pretence(world))
+    try:
+        yield _pretended[-1]
+    finally:
+        _pretended.pop()
 
 
 class _Gather(torch.autograd.Function):
@@ -48,6 +75,9 @@ class _Gather(torch.autograd.Function):
 
 def gather(rows: Tensor) -> Tensor:
     """Rows of every process in rank order, with gradient; every process must bring the same number."""
+    if _pretended:
+        _pretended[-1].gathered.append((_bytes(rows), rows.requires_grad))
+        return torch.cat([rows] * world())
     if not is_on():
         return rows
     gathered: Tensor = _Gather.apply(rows)
@@ -57,6 +87,9 @@ def gather(rows: Tensor) -> Tensor:
 def total(value: Tensor) -> Tensor:
     """Sum of a tensor over all processes, without gradient."""
     value = value.detach()
+    if _pretended:
+        _pretended[-1].summed.append(_bytes(value))
+        return value * world()
     if not is_on():
         return value
     summed = value.clone()
@@ -66,21 +99,32 @@ def total(value: Tensor) -> Tensor:
 
 def average(value: Tensor) -> Tensor:
     """Mean of a tensor over all processes, without gradient."""
-    return total(value) / world() if is_on() else value.detach()
+    return total(value) / world() if is_on() or _pretended else value.detach()
 
 
-def any_of(flag: bool, device: torch.device) -> bool:
-    """Whether the flag is set in at least one process; `device` is one that the processes can talk through."""
-    return bool(largest(int(flag), device))
+def _bytes(value: Tensor) -> int:
+    return value.numel() * value.element_size()
 
 
-def largest(number: int, device: torch.device) -> int:
-    """The largest of the processes' numbers."""
+def largest(number: int) -> int:
+    """The largest of the processes' numbers; it goes from memory to memory, so that nobody waits for a GPU."""
     if not is_on():
         return number
-    found = torch.tensor(number, device=device)
-    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    found = torch.tensor(number)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX, group=_between_hosts())
     return int(found)
+
+
+_hosts: list[Any] = []
+
+
+def _between_hosts() -> Any:
+    """A group that talks about what is in memory: NCCL's knows GPUs only."""
+    if "gloo" in dist.get_backend():
+        return None
+    if not _hosts:
+        _hosts.append(dist.new_group(backend="gloo"))
+    return _hosts[0]
 
 
 def is_lost_peer(problem: RuntimeError) -> bool:
@@ -106,6 +150,7 @@ def barrier() -> None:
 
 def leave() -> None:
     """End the talk with other processes: a process that goes while its threads still listen may be aborted."""
+    _hosts.clear()
     if is_on():
         dist.destroy_process_group()
 

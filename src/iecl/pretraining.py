@@ -25,7 +25,10 @@ from iecl.settings import merge, parse_assignment
 from iecl.training.choices import BY_TIME, Said, check_batch, depends_on_time, with_batch
 from iecl.training.config import RunConfig, layers, make_config, with_data, with_launch, without_effect
 from iecl.training.resume import settings_to_resume
+from iecl.training.scale import estimate, gpu_called
 
+USUAL_IMAGES, USUAL_SIDE = 1_281_167, 224
+"""Images and their side that an estimate is for, if nothing else is said."""
 log = logging.getLogger("iecl.pretraining")
 
 
@@ -164,6 +167,34 @@ def planned(asked: Asked) -> tuple[RunConfig, dict[str, Any]]:
         for name, (section, _, key) in places.items()
     }
     return config, flags
+
+
+def estimated(gpu: str, images: float, *, flags: Mapping[str, Any], **said: Any) -> dict[str, Any]:
+    """What a run would take on GPUs that are not here: see `iecl.training.scale`. No image is looked at.
+
+    Raises:
+        UserError: there is no such GPU, images were named, or the batch cannot be shared.
+    """
+    gpu_called(gpu)
+    if flags.get("data", {}).get("name"):
+        do = "leave out --data and say how many there are: --images"
+        raise UserError("an estimate looks at no images", where="--data", do=do)
+    there = {"name": "shapes", "image_size": USUAL_SIDE} | flags.get("data", {})
+    config = make_config(**said, flags={**flags, "data": there})
+    mean, std = ((number,) * config.data.channels for number in (0.5, 0.25))
+    config = with_data(config, replace(config.data, decode_size=config.data.image_size, mean=mean, std=std))
+    from iecl.training.step_cost import count_step
+
+    training = config.training
+    made = estimate(
+        count_step(config),
+        gpu=gpu,
+        devices=max(1, training.devices) * training.nodes,
+        batch=training.batch_size,
+        images=images or USUAL_IMAGES,
+        epochs=training.epochs,
+    )
+    return made | {"method": config.title, "backbone": config.backbone.name, "image_size": config.data.image_size}
 
 
 def with_choices(config: RunConfig, said: Said, *, quiet: bool, is_plan: bool = False) -> RunConfig:

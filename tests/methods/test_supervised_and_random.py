@@ -67,9 +67,10 @@ def test_images_without_classes_are_refused(classes: int, has: str) -> None:
     assert "one folder for each class" in caught.value.do
 
 
-def test_a_batch_with_a_missing_label_is_refused() -> None:
-    with pytest.raises(UserError, match="1 of 8 images of a batch have no label"):
-        supervised().step(views(torch.tensor([0, 1, 2, 3, 4, 5, 6, -1])), CLOCK)
+def test_images_some_of_which_have_no_label_are_refused_before_the_first_step() -> None:
+    facts = DataFacts(8, 10, 16, (0.5,) * 3, (0.25,) * 3, unlabeled=1)
+    with pytest.raises(UserError, match="1 of 8 images have no label"):
+        Supervised(make_backbone("resnet10-w16", 0), SupervisedSettings(), facts)
 
 
 def test_a_run_on_images_without_labels_says_so(image_folder: Path, tiny: list[str], tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from iecl.checks.shortcuts import read_shortcuts
 from iecl.checks.table import CheckSettings
 from iecl.console import ProgressLine
 from iecl.data.settings import DataSettings
-from iecl.evaluation.context import EvaluationContext, device_called
+from iecl.evaluation.compute import device_called
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import load_model
 from iecl.evaluation.neighbors import nearest
 

@@ -8,6 +8,7 @@ from iecl.cli.command import say
 from iecl.cli.weights_source import add_data, add_source, source
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
+from iecl.evaluation.compute import precision_called
 from iecl.names import suggestion
 from iecl.registry import resolve
 from iecl.settings import merge, parse_assignment
@@ -15,7 +16,7 @@ from iecl.settings import merge, parse_assignment
 ALL = "all"
 FLAGS = ("k", "temperature", "epochs", "seed")
 """Settings so common that they have a flag of their own."""
-SHARED = ("exclude", "method", "out", "device", "quiet")
+SHARED = ("exclude", "method", "out", "device", "precision", "devices", "quiet")
 """What every evaluation takes besides its settings and its weights."""
 
 
@@ -27,6 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", default="", help="where to compute, as cpu or cuda:1; default: a GPU if there is one"
     )
+    parser.add_argument(
+        "--precision", default="", help="arithmetic of the frozen backbone: 32, bf16 or fp16; default: 32"
+    )
+    parser.add_argument("--devices", type=int, default=1, help="processes that make features, each on a GPU of its own")
     parser.add_argument("--voc", help="all: VOCdevkit folder, for detection and segmentation too")
     parser.add_argument(
         "--only",
@@ -64,6 +69,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     for text in args.set:
         options = merge(options, parse_assignment(text))
     _check_names(args, options)
+    precision_called(args.precision)
     source(args, *(model for model in args.model if model != "pixels"))  # before torch is imported
     if len(args.model) > 1 and args.out:
         raise UserError("several models do not fit into one result", where="--out", do="leave it out")

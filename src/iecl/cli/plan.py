@@ -7,6 +7,8 @@ from typing import Any
 
 from iecl.cli.command import say
 from iecl.cli.pretrain import add_settings, asked
+from iecl.training import scale
+from iecl.training.scale import GPUS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
     parser.add_argument("--out", default="", help="directory of the future run; the forecast is kept there")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to try steps")
+    parser.add_argument(
+        "--gpu", default="", help=f"try nothing: estimate the run on --devices GPUs of this kind: {', '.join(GPUS)}"
+    )
+    parser.add_argument("--images", type=float, default=0, help="with --gpu: images to train on; default: 1,281,167")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -21,6 +27,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     from iecl import api
     from iecl.training.forecast import words
 
+    if args.gpu or args.images:
+        estimate = api.plan(args.data, **asked(args), gpu=args.gpu, images=args.images)
+        what = f"{estimate['method']} with {estimate['backbone']} on images of {estimate['image_size']} px"
+        say(args, what, *scale.words(estimate))
+        return estimate
     made = api.plan(args.data, **asked(args), out=args.out, seconds=args.seconds, quiet=args.quiet)
     say(args, *words(made))
     flags = {**made["flags"], "--batch-size": made["suggested"]["batch_size"]}

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
+from iecl.transfer import send
+
 
 @dataclass(frozen=True)
 class Pixels:
@@ -32,9 +34,5 @@ class Batch:
     """Where in the epoch each row stands, over all processes: what every random draw is keyed by."""
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device; a GPU fetches it while it still works on the last one.
-
-        From ordinary memory the copy would wait for that work, and this process with it.
-        """
-        parts = {name: value.pin_memory() if device.type == "cuda" else value for name, value in vars(self).items()}
-        return replace(self, **{name: value.to(device, non_blocking=True) for name, value in parts.items()})
+        """The same batch on another device."""
+        return replace(self, **{name: send(value, device) for name, value in vars(self).items()})

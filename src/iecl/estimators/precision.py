@@ -1,6 +1,7 @@
 """Arithmetic that a mixed-precision run must not shorten."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,7 +27,8 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def exact(*args: P.args, **kwargs: P.kwargs) -> R:
         device = next(value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
-        with torch.autocast(device, enabled=False):
+        # Torch's meta device, on which operations are only counted, knows no autocast.
+        with nullcontext() if device == "meta" else torch.autocast(device, enabled=False):
             widened: R = function(*map(_widen, args), **{name: _widen(value) for name, value in kwargs.items()})
             return widened
 

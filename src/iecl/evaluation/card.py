@@ -1,6 +1,7 @@
 """All evaluations of one backbone on one page: the card, as Markdown for people and as JSON for programs."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from iecl.console import ProgressLine, one_line, plain_table
 from iecl.data.listing import one_walk
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
-from iecl.evaluation.context import EvaluationContext, device_called
+from iecl.evaluation.compute import FULL, compute_called
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import load_model
 from iecl.evaluation.paper_results import printed
 from iecl.evaluation.runner import measure, prepare
@@ -35,6 +37,8 @@ def evaluate_all(
     seeds: int = 3,
     out: Path | str | None = None,
     device: str = "",
+    precision: str = "",
+    devices: int = 1,
     quiet: bool = True,
     options: Options | None = None,
     **external: Any,
@@ -53,6 +57,8 @@ def evaluate_all(
         seeds: repetitions of each evaluation that has a seed.
         out: folder for the card; by default the run's `evaluations/`.
         device: where to compute; empty: a GPU if there is one.
+        precision: as for `evaluate`; evaluations that train the backbone do so in 32 bits all the same.
+        devices: as for `evaluate`.
         quiet: show no progress.
         options: settings by evaluation, as in `{"linear": {"epochs": 100}}`.
         **external: as for `evaluate`: backbone, image_size, layout, allow, method.
@@ -63,12 +69,13 @@ def evaluate_all(
     results = []
     with ProgressLine(quiet) as line:
         rereads = any(evaluation.rereads for evaluation in chosen.values())
-        where = device_called(device)
-        how: dict[str, Any] = {"keep_decoded": rereads, "exclude": exclude, "device": where}
-        classes = EvaluationContext(model, target, data, line, **how)
-        pixels = EvaluationContext(model, target, voc, line, device=where)
+        where = compute_called(device, precision, devices)
+        classes = EvaluationContext(model, target, data, line, keep_decoded=rereads, exclude=exclude, **where)
+        pixels = EvaluationContext(model, target, voc, line, device=where["device"])
         for name, evaluation in chosen.items():
             context = pixels if name in ON_VOC else classes
+            if not evaluation.is_frozen and context.precision != FULL:
+                context = replace(context, precision=FULL)
             times = seeds if hasattr(evaluation.settings, "seed") and not evaluation.repeats_itself else 1
             file = None if Path(target).is_dir() else folder / f"{name}.json"
             results.append(measure(name, evaluation, context, seeds=times, checkpoint=checkpoint, out=file))

@@ -18,7 +18,9 @@ from iecl.data.loader import in_order
 from iecl.data.settings import DataSettings
 from iecl.data.source import Source
 from iecl.errors import UserError
+from iecl.evaluation.compute import FULL, best_device, device_of
 from iecl.evaluation.features import Features, extract, extract_crops, no_labels
+from iecl.evaluation.sharing import extract_together
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import read_config
 from iecl.views.pipeline import make_plain
@@ -28,28 +30,6 @@ from iecl.weights.model import LoadedModel
 
 UNTRAINED, STATISTICS_BATCH = {RANDOM: 8, PIXELS: None}, 256
 """How many batches an untrained backbone's batch norms see before it is measured; None: all."""
-
-
-def device_called(name: str) -> torch.device:
-    """The device with a name such as `cpu` or `cuda:1`; without a name, the best one.
-
-    Raises:
-        UserError: this machine has none that is called so.
-    """
-    if not name:
-        return best_device()
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as problem:
-        reason = str(problem).partition("\n")[0]
-        raise UserError(f"there is no device {name!r} here: {reason}", where="--device", do="try cpu") from problem
-    return torch.device(name)
-
-
-def best_device() -> torch.device:
-    """A GPU if there is one."""
-    kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    return torch.device(next((kind for kind, is_there in kinds.items() if is_there), "cpu"))
 
 
 @dataclass
@@ -71,6 +51,10 @@ class EvaluationContext:
     exclude: str = ""
     """A list of images to leave out; empty: of the run's own data what the run left out."""
     device: torch.device = field(default_factory=best_device)
+    precision: str = FULL
+    """Arithmetic of a frozen backbone; what an evaluation trains is trained in 32 bits."""
+    devices: int = 1
+    """Processes that make features."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Reason by path of each file that was left out."""
     beside_of: "EvaluationContext | None" = None
@@ -176,7 +160,7 @@ class EvaluationContext:
         for images in islice(batches, UNTRAINED[model.method]):
             seen = images.to(self.device)
             share = plain_share(model.image_size)
-            model.backbone(make_plain(seen.images, seen.sizes, model.image_size, model.mean, model.std, share))
+            model.backbone(make_plain(seen.images, images.sizes, model.image_size, model.mean, model.std, share))
         batches.close()
         model.backbone.eval()
 
@@ -188,14 +172,14 @@ class EvaluationContext:
 
     def features(self, source: Source, what: str, backbone: nn.Module | None = None) -> Features:
         """One row for each readable image; `backbone` stands in for the model's own."""
-        return extract(
-            self.model.backbone if backbone is None else backbone,
-            source,
-            **self._pass,
-            share=plain_share(self.model.image_size),
-            progress=self.line.count(f"features of {what} images"),
-            on_bad=self._skip,
-        )
+        network = self.model.backbone if backbone is None else backbone
+        how = self._pass | {"share": plain_share(self.model.image_size), "on_bad": self._skip}
+        how["progress"] = self.line.count(f"features of {what} images")
+        if self.devices == 1:
+            return extract(network, source, **how)
+        how["devices"] = [device_of(self.device, rank) for rank in range(self.devices)]
+        del how["device"]
+        return extract_together(network, source, **how)
 
     def crops(self, seed: int, epoch: int) -> Features:
         """One row for a random crop of each readable training image."""
@@ -204,8 +188,9 @@ class EvaluationContext:
     @property
     def _pass(self) -> dict[str, Any]:
         """How images go through the backbone."""
-        look = {"image_size": self.model.image_size, "mean": self.model.mean, "std": self.model.std}
-        return look | {"device": self.device, "batch": self.batch, "workers": self.data.num_workers}
+        look: dict[str, Any] = {"image_size": self.model.image_size, "mean": self.model.mean, "std": self.model.std}
+        look |= {"device": self.device, "precision": self.precision}
+        return look | {"batch": self.batch, "workers": self.data.num_workers}
 
     @property
     def batch(self) -> int:
@@ -221,6 +206,7 @@ class EvaluationContext:
     def protocol(self) -> dict[str, Any]:
         """Everything besides an evaluation's settings that moves a number of frozen features by points."""
         model = self.model
+        short = {} if self.precision == FULL else {"precision": self.precision}
         return {
             "backbone": model.name,
             "checkpoint": model.checkpoint,
@@ -232,6 +218,7 @@ class EvaluationContext:
             "mean": list(model.mean),
             "std": list(model.std),
             "test_split": self.test_split,
+            **short,
         }
 
     @property

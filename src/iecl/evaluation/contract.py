@@ -37,6 +37,8 @@ class Evaluation(ABC):
     Settings: ClassVar[type]
     repeats_itself: ClassVar[bool] = False
     """Whether it takes several tries by itself, so that it need not be repeated with other seeds."""
+    is_frozen: ClassVar[bool] = True
+    """Whether the backbone stays as it is; one that is trained is trained in 32 bits."""
     rereads: bool = False
     """Whether training images are read more than once, so that keeping them decoded pays."""
 

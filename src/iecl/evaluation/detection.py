@@ -82,6 +82,7 @@ class Detection(Evaluation):
     """Faster R-CNN on VOC."""
 
     Settings = DetectionSettings
+    is_frozen = False
 
     def __init__(self, settings: DetectionSettings) -> None:
         self.settings = settings

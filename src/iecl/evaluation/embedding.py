@@ -15,7 +15,8 @@ from iecl.data.defaults import has_test
 from iecl.data.listing import one_walk
 from iecl.data.source import Source
 from iecl.errors import UserError, lacking
-from iecl.evaluation.context import EvaluationContext, device_called
+from iecl.evaluation.compute import device_called
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.features import Features
 from iecl.evaluation.model import load_model
 from iecl.files import atomic_file

@@ -1,7 +1,7 @@
 """Features of images under a frozen backbone: one pass, no gradient, nothing in the backbone changes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from iecl.data.batch import Batch
 from iecl.data.loader import in_order
 from iecl.data.source import OnBad, Progress, Source
 from iecl.errors import UserError
+from iecl.evaluation.compute import FULL, arithmetic
+from iecl.transfer import send
 from iecl.views.pipeline import make_plain, make_views
 from iecl.views.policies import POLICIES, ViewSpec
 
@@ -88,6 +90,7 @@ def extract(
     std: Sequence[float],
     share: float,
     device: torch.device | str = "cpu",
+    precision: str = FULL,
     batch: int = 256,
     workers: int = 0,
     progress: Progress | None = None,
@@ -103,16 +106,19 @@ def extract(
         std: standard deviation of each channel, as in training.
         share: side of the middle square as a share of the image's shorter side; 1 for small images.
         device: where the backbone is and computes.
+        precision: its arithmetic, a row of `iecl.evaluation.compute.PRECISIONS`.
         batch: images in one forward pass; changes no number beyond rounding.
         workers: processes that decode.
         progress: called with how many images are done, of how many.
         on_bad: called with each file that is left out; by default it is logged.
     """
+    where = torch.device(device)
 
     def view(images: Batch) -> Tensor:
-        return make_plain(images.images, images.sizes, image_size, mean, std, share, LAYOUT)
+        return make_plain(send(images.images, where), images.sizes, image_size, mean, std, share, LAYOUT)
 
-    return _fill(backbone, in_order(source, batch, workers, on_bad), view, device, len(source), progress)
+    how = arithmetic(where, precision)
+    return _fill(backbone, in_order(source, batch, workers, on_bad), view, how, len(source), progress)
 
 
 def extract_crops(
@@ -125,6 +131,7 @@ def extract_crops(
     seed: int,
     epoch: int,
     device: torch.device | str = "cpu",
+    precision: str = FULL,
     batch: int = 256,
     workers: int = 0,
 ) -> Features:
@@ -132,17 +139,18 @@ def extract_crops(
 
     def view(images: Batch) -> Tensor:
         how: dict[str, Any] = {"size": image_size, "mean": mean, "std": std, "layout": LAYOUT}
+        how["device"] = torch.device(device)
         return make_views(images, CROPS, ViewSpec(global_crops=1), seed=seed, epoch=epoch, **how).global_crops[0]
 
     batches = in_order(source, batch, workers, on_bad=lambda path, reason: None)  # the plain pass has named them
-    return _fill(backbone, batches, view, device, len(source), None)
+    return _fill(backbone, batches, view, arithmetic(torch.device(device), precision), len(source), None)
 
 
 def _fill(
     backbone: nn.Module,
     batches: Iterator[Batch],
     view: Callable[[Batch], Tensor],
-    device: torch.device | str,
+    how: AbstractContextManager[None],
     total: int,
     progress: Progress | None,
 ) -> Features:
@@ -150,9 +158,9 @@ def _fill(
     values = torch.empty(total, width_of(backbone))
     labels, index = torch.empty(total, dtype=torch.int64), torch.empty(total, dtype=torch.int64)
     filled = 0
-    with evaluating(backbone), torch.inference_mode():
+    with evaluating(backbone), torch.inference_mode(), how:
         for images in batches:
-            x = view(images.to(torch.device(device)))
+            x = view(images)
             rows = slice(filled, filled + len(x))
             values[rows] = backbone(x).float()
             labels[rows], index[rows] = images.labels, images.index

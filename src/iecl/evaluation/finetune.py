@@ -145,9 +145,8 @@ class FineTuning:
         for epoch in range(begun, self.settings.epochs):
             with closing(self.loader.epoch(epoch, done if epoch == begun else 0)) as batches:
                 for batch in batches:
-                    moved = batch.to(self.context.device)
                     views = make_views(
-                        moved,
+                        batch,
                         CROPS,
                         ViewSpec(global_crops=1),
                         size=model.image_size,
@@ -156,8 +155,9 @@ class FineTuning:
                         seed=seed,
                         epoch=epoch,
                         layout=torch.channels_last,
+                        device=self.context.device,
                     )
-                    yield views.global_crops[0], moved.labels
+                    yield views.global_crops[0], views.labels
 
     def loss_of(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         """The mean cross-entropy of a batch."""
@@ -170,6 +170,7 @@ class FineTune(Evaluation):
     """Accuracy of a copy of the network after training all of it; the model itself stays as it is."""
 
     Settings = FineTuneSettings
+    is_frozen = False
     rereads = True
 
     def __init__(self, settings: FineTuneSettings) -> None:

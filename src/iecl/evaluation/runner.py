@@ -18,7 +18,8 @@ from iecl.data.listing import one_walk
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.baselines import baseline_model
-from iecl.evaluation.context import EvaluationContext, device_called
+from iecl.evaluation.compute import FULL, compute_called
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
 from iecl.evaluation.model import EXTERNAL, load_model
 from iecl.registry import resolve
@@ -37,6 +38,8 @@ def evaluate(
     seeds: int = 1,
     out: Path | str | None = None,
     device: str = "",
+    precision: str = "",
+    devices: int = 1,
     quiet: bool = True,
     baselines: Sequence[str] = (),
     **options: Any,
@@ -55,6 +58,8 @@ def evaluate(
         seeds: how often to repeat, each time with another seed; the numbers are then means.
         out: a JSON file for the result, besides the one in a run directory.
         device: where to compute, as in `cpu` or `cuda:1`; empty: a GPU if there is one.
+        precision: arithmetic of the frozen backbone: `32`, `bf16` or `fp16`; empty: 32 bits, without TF32.
+        devices: processes that share the images when features are made, each on a GPU of its own if there are any.
         quiet: show no progress.
         baselines: what to measure in the same way on the same images: `random`, an untrained network, `pixels`, runs
             and files of weights; their results are in `baselines` of this one.
@@ -68,7 +73,10 @@ def evaluate(
     evaluation = prepare(name, options)
     model = load_model(target, checkpoint, **external)
     with ProgressLine(quiet) as line:
-        how: dict[str, Any] = {"keep_decoded": evaluation.rereads, "exclude": exclude, "device": device_called(device)}
+        how: dict[str, Any] = {"keep_decoded": evaluation.rereads, "exclude": exclude}
+        how |= compute_called(device, precision, devices)
+        if not evaluation.is_frozen and how["precision"] != FULL:
+            raise UserError(f"{name} trains the backbone, in 32 bits", where="--precision", do="leave it out")
         context = EvaluationContext(model, target, data, line, **how)
         others = [(word, baseline_model(word, model, target, name)) for word in dict.fromkeys(baselines)]
         held = [measure(name, evaluation, context.beside(other, word), seeds=seeds) for word, other in others]
@@ -117,6 +125,7 @@ def measure(
         "weights": context.model.proof,
         "data": context.data_name,
         "skipped": len(context.skipped),
+        "device": context.device.type,
         "seconds": round(time.monotonic() - began, 2),
     }
     if baselines:
@@ -162,6 +171,7 @@ def _file_in_run(name: str, evaluation: Evaluation, context: EvaluationContext, 
         return None
     parts = [name, _short_name(context.data_name), *([checkpoint] if checkpoint != "final" else [])]
     parts += [context.part] if context.part else []
+    parts += [context.precision] if context.precision != FULL else []
     if evaluation.settings != evaluation.Settings():
         parts.append(blake2b(repr(evaluation.settings).encode(), digest_size=2).hexdigest())
     return RunDirectory(context.target).evaluations / f"{'-'.join(parts)}.json"

@@ -63,6 +63,7 @@ class Segmentation(Evaluation):
     """DeepLab-v3 on VOC."""
 
     Settings = SegmentationSettings
+    is_frozen = False
 
     def __init__(self, settings: SegmentationSettings) -> None:
         self.settings = settings

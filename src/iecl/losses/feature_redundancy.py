@@ -30,8 +30,8 @@ def feature_redundancy(
     """
     correlations = torch.stack([_correlations(anchor, query_target), _correlations(query, anchor_target)])
     same = torch.eye(anchor.shape[1], dtype=torch.bool, device=anchor.device)
-    on = (correlations[:, same] - 1).square().mean()
-    off = correlations[:, ~same].square().mean()
+    on = (correlations.diagonal(dim1=1, dim2=2) - 1).square().mean()
+    off = correlations.masked_fill(same, 0).square().sum() / (2 * (~same).sum())
     return 5 * ((on + SAFE).sqrt() + (off + SAFE).sqrt())
 
 

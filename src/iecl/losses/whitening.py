@@ -30,7 +30,9 @@ def whiten(z: Float[Tensor, "*group rows dim"], shrink: float = 0.0) -> Float[Te
     covariance = centered.mT @ centered / (z.shape[-2] - 1)
     identity = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
     factor, failed = torch.linalg.cholesky_ex((1 - shrink) * covariance + shrink * identity)
-    if failed.any() and z.isfinite().all():  # a NaN goes on to the loss, where the run says so
+    if z.device.type != "cpu":  # to raise here would mean to wait for it: the loss becomes NaN, and the run says so
+        factor = factor.masked_fill((failed > 0)[..., None, None], torch.nan)
+    elif failed.any() and z.isfinite().all():  # a NaN goes on to the loss all the same
         raise TrainingError(
             "the embeddings of a group have no inverse covariance: they collapsed, or the group is too small",
             where="whitening",

@@ -58,6 +58,8 @@ class DataFacts:
     image_size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    unlabeled: int = 0
+    """Samples without a label, where there are classes."""
 
 
 Encode = Callable[[Float[Tensor, "n 3 h w"]], Float[Tensor, "n width"]]

@@ -44,17 +44,17 @@ class Supervised(Method):
                 where="--method supervised",
                 do="sort the images into one folder for each class, or choose a method that needs no labels",
             )
+        if facts.unlabeled:
+            raise UserError(
+                f"{facts.unlabeled:,} of {facts.samples:,} images have no label",
+                where="--method supervised",
+                do="put every image into the folder of its class",
+            )
         self.backbone, self.settings = backbone, settings
         self.classifier = nn.Linear(width_of(backbone), facts.classes)
 
     def step(self, views: Views, clock: Clock) -> Step:
         """Classify the views, one after the other."""
-        if (views.labels < 0).any():
-            raise UserError(
-                f"{int((views.labels < 0).sum())} of {len(views.labels)} images of a batch have no label",
-                where="--method supervised",
-                do="put every image into the folder of its class",
-            )
         h = [self.backbone(view) for view in views.global_crops[:2]]
         logits = [self.classifier(features) for features in h]
         smoothing = self.settings.label_smoothing

@@ -7,6 +7,12 @@ from torch.nn.functional import normalize
 from iecl import counter
 
 
+def equal_buffers(module: nn.Module) -> list[str]:
+    """Buffers that every process has alike because all push the same keys: nobody need send them to the others."""
+    queues = [(name, part) for name, part in module.named_modules() if isinstance(part, Queue)]
+    return [f"{name}.{own}" for name, part in queues for own, _ in part.named_buffers()]
+
+
 class Queue(nn.Module):
     """Unit rows; new keys overwrite the oldest ones, whatever the batch size."""
 

@@ -18,6 +18,7 @@ from iecl import counter, parallel
 from iecl.errors import UserError
 from iecl.parts.other_norm import OtherNorm, replace_norms
 from iecl.parts.sync_norm import SyncNorm
+from iecl.transfer import send
 
 
 class SplitNorm(OtherNorm):
@@ -109,6 +110,6 @@ def in_random_order(encode: Callable[[Tensor], Tensor], x: Tensor, key: int) -> 
     Each process encodes its share of that order; the results are those of all rows, back in their own order.
     """
     rows = parallel.gather(x.detach())
-    order = counter.permutation(key, len(rows)).to(x.device)
+    order = send(counter.permutation(key, len(rows)), x.device)
     mine = order[parallel.rank() * len(x) :][: len(x)]
     return parallel.gather(encode(rows[mine]).detach())[order.argsort()]

@@ -14,7 +14,8 @@ from iecl import counter
 from iecl.console import ProgressLine
 from iecl.data.listing import one_walk
 from iecl.errors import UserError
-from iecl.evaluation.context import EvaluationContext, device_called
+from iecl.evaluation.compute import device_called
+from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import load_model
 from iecl.parts.kmeans import kmeans
 from iecl.reporting.confusion import confused

@@ -8,9 +8,6 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
-
 import iecl
 from iecl import parallel
 from iecl.console import ProgressLine
@@ -23,6 +20,7 @@ from iecl.studies.report import paired
 from iecl.studies.study import Place
 from iecl.training.config import RunConfig
 from iecl.training.machine import on_this_machine
+from iecl.training.step_cost import Flops
 from iecl.training.trial import Steps, try_steps
 
 WARM = 2
@@ -119,25 +117,9 @@ def _flops(config: RunConfig) -> float:
     with tempfile.TemporaryDirectory() as scratch:
         steps = Steps(config, config.training.batch_size, Path(scratch) / "run")
         steps.loop.optimize(steps.batches)  # the first one also reads the meters
-        with _Flops() as counted:
+        with Flops() as counted:
             steps.loop.optimize(steps.batches)
         return float(counted.total / steps.batch)
-
-
-class _Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has not typed it
-    """Counts as torch's own counter does, which breaks where a step takes gradients on the way."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0.0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation and count it."""
-        made = func(*args, **(kwargs or {}))
-        count = flop_registry.get(func._overloadpacket)
-        if count is not None:
-            self.total += count(*args, **(kwargs or {}), out_val=made)
-        return made
 
 
 def _panel(

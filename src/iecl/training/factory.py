@@ -21,14 +21,20 @@ from iecl.weights.file import load_into
 
 
 def build_method(
-    config: RunConfig, world: int = 1, *, samples: int = 0, classes: int = 0, start: Mapping[str, Tensor] | None = None
+    config: RunConfig,
+    world: int = 1,
+    *,
+    samples: int = 0,
+    classes: int = 0,
+    unlabeled: int = 0,
+    start: Mapping[str, Tensor] | None = None,
 ) -> Method:
     """The method of a resolved configuration, freshly initialized: the same one gives the same weights.
 
     `start` are the backbone's first weights, in the place of random ones; momentum copies begin with them too.
     """
     batch = batch_per_process(config, world)
-    method = assemble_method(config, world, samples=samples, classes=classes, start=start)
+    method = assemble_method(config, world, samples=samples, classes=classes, unlabeled=unlabeled, start=start)
     if batch < method.min_batch:
         raise UserError(
             f"{config.method_name} needs at least {method.min_batch} images in each process, this run has {batch}",
@@ -38,7 +44,13 @@ def build_method(
 
 
 def assemble_method(
-    config: RunConfig, world: int = 1, *, samples: int = 0, classes: int = 0, start: Mapping[str, Tensor] | None = None
+    config: RunConfig,
+    world: int = 1,
+    *,
+    samples: int = 0,
+    classes: int = 0,
+    unlabeled: int = 0,
+    start: Mapping[str, Tensor] | None = None,
 ) -> Method:
     """As `build_method`, without a look at whether the batch is large enough for the method."""
     host_class, chosen = load_method(config.host_name), config.backbone
@@ -49,7 +61,7 @@ def assemble_method(
         load_into(backbone, start, "--init-from")
     check_size(backbone, config.backbone.name, config.data.image_size, config.data.channels)
     with counter.seeded(counter.key(config.training.seed, "weights/method")):
-        facts = DataFacts(samples, classes, config.data.image_size, config.data.mean, config.data.std)
+        facts = DataFacts(samples, classes, config.data.image_size, config.data.mean, config.data.std, unlabeled)
         build: Callable[..., Method] = host_class  # each has a constructor of its own
         host = build(backbone, config.method_settings(), *([facts] if host_class.needs_facts else []))
         batch = batch_per_process(config, world)

@@ -20,6 +20,7 @@ from iecl.data.loader import Loader
 from iecl.data.source import Source
 from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
+from iecl.parts.queue import equal_buffers
 from iecl.runs.checkpoint import BROKEN, FORMAT, NAMES, check_disk, newest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
 from iecl.schedule import Clock, lr_factor
@@ -54,6 +55,7 @@ class Trainee(nn.Module):
     def __init__(self, method: Method) -> None:
         super().__init__()
         self.method = method
+        self._ddp_params_and_buffers_to_ignore = equal_buffers(self)  # torch's name: a queue is megabytes in each step
 
     def forward(self, *given: tuple[type[Any], dict[str, Any]]) -> dict[str, Any]:
         """One step of the method."""
@@ -93,6 +95,7 @@ class Loop:
         self.steps = self.steps_per_epoch * training.epochs
         self.peak = config.optimizer.peak(training.batch_size * training.grad_accumulation)
         facts = {"samples": len(self.source), "classes": len(self.source.classes)}
+        facts["unlabeled"] = int((self.source.labels < 0).sum()) if self.source.classes else 0
         start = load_weights(run.start)[0] if run.start.exists() else None
         self.method = build_method(config, fabric.world_size, **facts, start=start)
         optimizer = make_optimizer(self.method.param_groups(), config.optimizer, self.peak)
@@ -171,7 +174,7 @@ class Loop:
             is_last_of_epoch = self.step % self.steps_per_epoch == 0
             if training.checkpoint_steps and self.step % training.checkpoint_steps == 0 and not is_last_of_epoch:
                 self.save()
-            number = parallel.largest(stop.signal or int(self.skipped.are_too_many), self.fabric.device)
+            number = parallel.largest(stop.signal or int(self.skipped.are_too_many))
             if number:
                 batches.close()
                 self.skipped.share()  # where there are too many, this raises
@@ -201,7 +204,10 @@ class Loop:
             self._check_gradients()
         self.method.after_backward(clock)
         if self.config.optimizer.grad_clip:
-            self.fabric.clip_gradients(self.trainee, self.optimizer, max_norm=self.config.optimizer.grad_clip)
+            # To ask whether the norm is finite is to wait for it; where 16-bit gradients are not, a scaler sees to it.
+            self.fabric.clip_gradients(
+                self.trainee, self.optimizer, max_norm=self.config.optimizer.grad_clip, error_if_nonfinite=False
+            )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
@@ -214,9 +220,9 @@ class Loop:
     def _backward(self, batch: Batch, clock: Clock, is_last: bool) -> Step:
         config = self.config
         look: dict[str, Any] = {"size": config.data.image_size, "mean": config.data.mean, "std": config.data.std}
-        look |= {"seed": clock.seed, "epoch": clock.epoch, "layout": self.layout}
+        look |= {"seed": clock.seed, "epoch": clock.epoch, "layout": self.layout, "device": self.fabric.device}
         policies = config.augmentation.policies(self.method.views)
-        views = make_views(batch.to(self.fabric.device), policies, self.method.views, **look)
+        views = make_views(batch, policies, self.method.views, **look)
         with self.fabric.no_backward_sync(self.trainee, enabled=not is_last):
             made = take_step(self.trainee, views, clock)
             total = torch.stack([value.float() for value in made.losses.values()]).sum()

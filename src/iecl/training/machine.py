@@ -17,14 +17,16 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from iecl.console import counted
 from iecl.errors import UserError, lacking
-from iecl.launch import Launch, usable_cores
+from iecl.launch import PER_CORE, Launch, usable_cores
 from iecl.training.settings import TrainingSettings
 
 log = logging.getLogger("iecl.training")
 MAPPED = 340
 """MB of libraries that a training process maps and uses, as measured with torch 2.15 on Linux."""
-PER_CORE = 4
-"""Processes for each core above which a number was hardly meant."""
+
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+"""Where CUDA's matrix products are told to use no more than one stream's memory."""
 
 
 @contextmanager
@@ -37,6 +39,27 @@ def lightning_quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+@contextmanager
+def deterministic(is_on: bool) -> Iterator[None]:
+    """While the block runs, torch takes kernels that give the same bits each time, or raises; then it is as before."""
+    if not is_on:
+        yield
+        return
+    strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    cudnn, before = torch.backends.cudnn, (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic)
+    workspace = os.environ.get(WORKSPACE)
+    torch.use_deterministic_algorithms(True)
+    cudnn.benchmark, cudnn.deterministic = False, True  # which kernel is fastest differs from run to run
+    os.environ.setdefault(WORKSPACE, ":4096:8")  # read when CUDA's first matrix product is computed
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warns)
+        cudnn.benchmark, cudnn.deterministic = before
+        if workspace is None:
+            os.environ.pop(WORKSPACE, None)
 
 
 def choose_accelerator(asked: str) -> str:
@@ -53,6 +76,9 @@ def choose_accelerator(asked: str) -> str:
 
 def choose_precision(asked: str, accelerator: str) -> str:
     """bf16 where there are units for it: without them it was measured 30 times slower than 32 bits on a CPU."""
+    if asked == "16-mixed" and accelerator == "cpu":  # Lightning would take bf16, and the settings would not say so
+        do = "take bf16-mixed, which needs no scaler, or 32-true"
+        raise UserError("16-bit floats are trained with on GPUs only", where="training.precision", do=do)
     if asked != "auto":
         return asked
     if accelerator == "cuda":

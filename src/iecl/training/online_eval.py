@@ -16,6 +16,7 @@ from iecl.meters.embedding import neighbor_accuracy
 from iecl.meters.label_free import SCORES
 from iecl.parts.other_norm import alone
 from iecl.training.config import RunConfig
+from iecl.transfer import send
 from iecl.views.pipeline import make_plain
 from iecl.views.policies import plain_share
 
@@ -74,6 +75,6 @@ class FixedSample:
             pixels = self.source.read(index.numpy())
             good = torch.ones(len(index), dtype=torch.bool)
             good[[row for row, _ in pixels.bad]] = False
-            images, sizes = pixels.images[good].to(self.device), pixels.sizes[good].to(self.device)
+            images, sizes = send(pixels.images[good], self.device), pixels.sizes[good]
             x = make_plain(images, sizes, self.data.image_size, self.data.mean, self.data.std, self.share)
             yield x, self.labels[index][good]

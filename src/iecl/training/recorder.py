@@ -28,6 +28,8 @@ from iecl.schedule import Clock
 from iecl.training.config import RunConfig
 
 log = logging.getLogger("iecl.training")
+LATER = 2**62
+"""No step comes after it."""
 SPEED_STEPS = 100
 
 
@@ -48,17 +50,21 @@ class Recorder:
 
     def check(self, step: int, losses: dict[str, Tensor]) -> None:
         """Remember the losses of a step, and look at them now (CPU) or at the next row (GPU)."""
-        self._pending.append((step, losses))
+        self._pending.append((step, {name: value.detach() for name, value in losses.items()}))
         if self._check_each_step:
             self.flush()
 
     def flush(self) -> None:
         """Stop at the first step whose loss is not finite, before anything is saved."""
-        for step, losses in self._pending:
-            bad = [name for name, value in losses.items() if not torch.isfinite(value)]
-            if parallel.any_of(bool(bad), self.fabric.device):
-                self._stop(step, bad)
-        self._pending.clear()
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        every = torch.stack([value.float() for _, losses in pending for value in losses.values()])
+        finite = iter(every.isfinite().tolist())  # a GPU is waited for once
+        bad = [(step, [name for name in losses if not next(finite)]) for step, losses in pending]
+        first = -parallel.largest(-min((step for step, names in bad if names), default=LATER))
+        if first != LATER:
+            self._stop(first, [name for step, names in bad if step == first for name in names])
 
     def _stop(self, step: int, bad: list[str]) -> None:
         terms = " and ".join(f"loss/{name}" for name in bad) or "a loss of another process"

@@ -28,7 +28,7 @@ from iecl.training.config import RunConfig, config_from_values, with_norms
 from iecl.training.factory import batch_per_process
 from iecl.training.forecast import comparison, held_against
 from iecl.training.loop import Loop
-from iecl.training.machine import lightning_quiet, make_fabric, on_this_machine, peak_memory
+from iecl.training.machine import deterministic, lightning_quiet, make_fabric, on_this_machine, peak_memory
 from iecl.training.outcome import what_came_out
 from iecl.training.processes import run_in_processes
 from iecl.training.signals import StopFlag
@@ -83,6 +83,7 @@ def train_rank(
         StopFlag(is_launched=launch is not None) as stop,
         log_to_terminal(quiet),
         lightning_quiet(),
+        deterministic(config.training.deterministic),
         joined(launch),
         at_hand(things or {}),
         ProgressLine(quiet) as line,
@@ -140,6 +141,9 @@ class _Training:
             gone = "" if self.run.path.is_dir() else f", {self.run.path} is gone"
             return TrainingError(f"{(problem.strerror or str(problem)).lower()}{gone}", where=where, do=go_on)
         if isinstance(problem, RuntimeError):
+            if "does not have a deterministic implementation" in str(problem):
+                words = str(problem).partition(".")[0]
+                return UserError(words, where="training.deterministic", do="set it to false, or take another method")
             if self.launch is None or not parallel.is_lost_peer(problem):
                 return None
             words = str(problem).partition("\n")[0]

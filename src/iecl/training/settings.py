@@ -89,6 +89,10 @@ class TrainingSettings:
         choices=("auto", "32-true", "bf16-mixed", "16-mixed"),
     )
     channels_last: bool = setting(True, "memory layout in which convolutions are faster on most machines")
+    deterministic: bool = setting(
+        False,
+        "on a GPU, the same bits each time: slower kernels, and an error where torch has none; a CPU needs it not",
+    )
     gradient_checkpointing: bool = setting(
         False, "compute activations again in the backward pass: less memory, a third more time, the same numbers"
     )

@@ -31,7 +31,7 @@ def survey_source(
         if number % world != parallel.rank():
             continue
         here = batch.to(device)
-        rows = encode(make_plain(here.images, here.sizes, data.image_size, data.mean, data.std, share)).float()
+        rows = encode(make_plain(here.images, batch.sizes, data.image_size, data.mean, data.std, share)).float()
         if found is None:
             found = rows.new_zeros(len(source), rows.shape[1])
         found[here.index] = rows

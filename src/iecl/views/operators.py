@@ -115,11 +115,14 @@ def draw_operators(policy: Policy, numbers: Callable[[str, int], Numbers]) -> di
 
 def change_(views: Images, drawn: Mapping[str, Amounts], mean: Tensor) -> None:
     """Change, in place, the images that each operator was drawn for."""
+    from iecl.transfer import send
+
     for name, amounts in drawn.items():
-        rows = amounts[:, 0].nonzero().squeeze(1)
-        if len(rows):
+        drawn_for = amounts[:, 0].nonzero().squeeze(1)
+        if len(drawn_for):
+            rows, own = send(drawn_for, views.device), send(amounts[drawn_for, 1:], views.device)
             chosen = views.index_select(0, rows).contiguous()
-            views.index_copy_(0, rows, OPERATORS[name].change(chosen, amounts[rows, 1:], mean))
+            views.index_copy_(0, rows, OPERATORS[name].change(chosen, own, mean))
 
 
 def _vflip(views: Images, amounts: Amounts, mean: Tensor) -> Images:
@@ -131,10 +134,11 @@ def _quarter_turns(policy: Policy, numbers: Numbers) -> Amounts:
 
 
 def _rot90(views: Images, quarters: Amounts, mean: Tensor) -> Images:
-    made = views.clone()
-    for quarter in (1, 2, 3):
-        rows = (quarters[:, 0] == quarter).nonzero().squeeze(1)
-        made[rows] = views[rows].rot90(quarter, (2, 3))
+    import torch
+
+    made = views
+    for quarter in (1, 2, 3):  # all of them by each: to sort the rows first, one would wait for a GPU
+        made = torch.where(quarters[:, :, None, None] == quarter, views.rot90(quarter, (2, 3)), made)
     return made
 
 

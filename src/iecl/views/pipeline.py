@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -37,6 +37,9 @@ class ImageBatch(Protocol):
     @property
     def positions(self) -> Int64[Tensor, " n"]:
         """Where in the epoch each row stands."""
+
+    def to(self, device: torch.device) -> Self:
+        """The same batch on another device."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +87,23 @@ def make_views(
     seed: int,
     epoch: int,
     layout: torch.memory_format = torch.contiguous_format,
+    device: torch.device | None = None,
 ) -> Views:
-    """Draw and make the views that `spec` asks for; view i follows the i-th policy, which are taken in turn."""
+    """Draw and make the views that `spec` asks for; view i follows the i-th policy, which are taken in turn.
+
+    `device` is where they are made; None: where the batch is. Draws are made where the batch is, so that one that is in
+    the process's own memory keeps nobody waiting for a GPU.
+    """
+    here = batch if device is None else batch.to(device)
     made = [
-        apply(batch.images, drawn, size if number < spec.global_crops else spec.local_size(size), mean, std, layout)
+        apply(here.images, drawn, size if number < spec.global_crops else spec.local_size(size), mean, std, layout)
         for number, drawn in enumerate(draw_views(batch, policies, spec, seed=seed, epoch=epoch))
     ]
     return Views(
         global_crops=tuple(made[: spec.global_crops]),
-        positions=batch.positions,
-        labels=batch.labels,
-        index=batch.index,
+        positions=here.positions,
+        labels=here.labels,
+        index=here.index,
         local_crops=tuple(made[spec.global_crops :]),
     )
 

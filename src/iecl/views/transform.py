@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
+from iecl.transfer import send
 from iecl.views import color, native, operators
 from iecl.views.params import ViewParams
 from iecl.views.resampling import blur_matrix, cut_matrix, resample
@@ -46,7 +47,11 @@ def apply(
 def apply_by_tensors(
     images: UInt8[Tensor, "n 3 height width"], draws: ViewParams, size: int, mean: Sequence[float], std: Sequence[float]
 ) -> Float[Tensor, "n 3 size size"]:
-    """`apply` by tensor operations, on any device: the reference for the native path."""
+    """`apply` by tensor operations, on any device: the reference for the native path.
+
+    Draws are best left in the process's own memory: it then knows which rows each operation takes, and need not wait
+    for a GPU to tell it.
+    """
     views = _cut(images, draws, size)
     factors = torch.stack([draws.brightness, draws.contrast, draws.saturation, draws.hue], dim=1)
     color.jitter_(views, draws.jitter, draws.order, factors)
@@ -59,34 +64,34 @@ def apply_by_tensors(
 def _finish(
     views: Float[Tensor, "n 3 size size"], draws: ViewParams, mean: Sequence[float], std: Sequence[float]
 ) -> Float[Tensor, "n 3 size size"]:
-    offset, scale = (torch.tensor(values, device=views.device)[:, None, None] for values in (mean, std))
+    offset, scale = (send(torch.tensor(values), views.device)[:, None, None] for values in (mean, std))
     operators.change_(views, draws.operators, offset)
     return views.sub_(offset).div_(scale)
 
 
 def _cut(images: UInt8[Tensor, "n 3 height width"], draws: ViewParams, size: int) -> Float[Tensor, "n 3 size size"]:
     """Crop, antialiased resize and mirror image as one product from either side, which also brings 255 down to 1."""
-    top, left, height, width = draws.box.unbind(dim=1)
+    top, left, height, width = send(draws.box, images.device).unbind(dim=1)
     down = cut_matrix(top, height, images.shape[2], size)
-    across = cut_matrix(left, width, images.shape[3], size, mirrored=draws.flip)
+    across = cut_matrix(left, width, images.shape[3], size, mirrored=send(draws.flip, images.device))
     return resample(images, down, across / 255)
 
 
 def _make_gray_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
-    rows = wanted.nonzero().squeeze(1)
+    rows = send(wanted.nonzero().squeeze(1), views.device)
     if len(rows):
         views.index_copy_(0, rows, color.luma(views.index_select(0, rows)).expand(-1, 3, -1, -1))
 
 
 def _blur_(views: Float[Tensor, "n 3 size size"], sigma: Float[Tensor, " n"]) -> None:
-    rows = sigma.nonzero().squeeze(1)
-    if len(rows):
-        matrix = blur_matrix(sigma[rows], views.shape[2])
+    chosen = sigma.nonzero().squeeze(1)
+    if len(chosen):
+        rows, matrix = send(chosen, views.device), blur_matrix(send(sigma[chosen], views.device), views.shape[2])
         views.index_copy_(0, rows, resample(views.index_select(0, rows), matrix, matrix))
 
 
 def _solarize_(views: Float[Tensor, "n 3 size size"], wanted: Bool[Tensor, " n"]) -> None:
-    rows = wanted.nonzero().squeeze(1)
+    rows = send(wanted.nonzero().squeeze(1), views.device)
     if len(rows):
         chosen = views.index_select(0, rows)
         views.index_copy_(0, rows, torch.where(chosen >= BRIGHT, 1 - chosen, chosen))
