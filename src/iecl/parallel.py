@@ -1,6 +1,6 @@
 """The only file that talks to other processes. Without a process group everything is the identity."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,6 +67,16 @@ def total(value: Tensor) -> Tensor:
 def average(value: Tensor) -> Tensor:
     """Mean of a tensor over all processes, without gradient."""
     return total(value) / world() if is_on() else value.detach()
+
+
+@torch.no_grad()
+def take_from_first(tensors: Sequence[Tensor]) -> None:
+    """Give tensors of one type, in place, the values that they have in the first process."""
+    if is_on() and tensors:
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        dist.broadcast(flat, src=0)
+        for tensor, values in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(values.view_as(tensor))
 
 
 def any_of(flag: bool, device: torch.device) -> bool:

@@ -123,7 +123,8 @@ class RunDirectory:
         """Everything here that a run wrote, and nothing else; what was predicted of a run belongs to it."""
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
         files += [self.neighbors, self.history, self.start, *([self.forecast] if self.holds_run else [])]
-        files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
+        files += [*self.checkpoints.glob("*.ckpt"), *self.checkpoints.glob("shards-*/*")]
+        files += [*self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
         files += [*self.path.glob("tensorboard/events.out.tfevents.*")]
         return [file for file in files if file.exists()]
 
@@ -150,7 +151,8 @@ class RunDirectory:
 
     def remove_folders(self) -> None:
         """Remove the folders of the directory that are empty."""
-        for folder in (self.checkpoints, self.evaluations, self.path / "tensorboard"):
+        shards = self.checkpoints.glob("shards-*")
+        for folder in (*shards, self.checkpoints, self.evaluations, self.path / "tensorboard"):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
         if self.path.is_dir() and all(entry == self.lock for entry in self.path.iterdir()):

@@ -13,12 +13,14 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning_fabric.strategies import ModelParallelStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from iecl.console import counted
 from iecl.errors import UserError, lacking
 from iecl.launch import Launch, usable_cores
 from iecl.training.settings import TrainingSettings
+from iecl.training.sharding import share_out
 
 log = logging.getLogger("iecl.training")
 MAPPED = 340
@@ -134,8 +136,8 @@ def make_fabric(settings: TrainingSettings, folder: Path, launch: Launch | None 
     """Lightning Fabric for this process: device, precision, loggers, and its place in a launch (see `joined`)."""
     accelerator = choose_accelerator(settings.accelerator)
     # Lightning is told who started the processes; left to itself it guesses, and refuses what it guesses.
-    several: dict[str, Any] = {"strategy": "ddp", "plugins": [TorchElasticEnvironment()]}
     alone: dict[str, Any] = {"plugins": [LightningEnvironment()]}
+    several: dict[str, Any] = {"strategy": _strategy(settings, launch), "plugins": [TorchElasticEnvironment()]}
     try:
         return Fabric(
             accelerator=accelerator,
@@ -147,6 +149,12 @@ def make_fabric(settings: TrainingSettings, folder: Path, launch: Launch | None 
         )
     except (ValueError, RuntimeError, MisconfigurationException) as problem:
         raise UserError(f"Lightning refuses this set-up: {problem}", where="training.devices, precision") from problem
+
+
+def _strategy(settings: TrainingSettings, launch: Launch | None) -> Any:
+    if settings.strategy != "fsdp" or launch is None:
+        return "ddp"
+    return ModelParallelStrategy(share_out, data_parallel_size=launch.world, tensor_parallel_size=1)
 
 
 def make_logger(name: str, folder: Path) -> Any:

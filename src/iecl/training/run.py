@@ -31,6 +31,7 @@ from iecl.training.loop import Loop
 from iecl.training.machine import lightning_quiet, make_fabric, on_this_machine, peak_memory
 from iecl.training.outcome import what_came_out
 from iecl.training.processes import run_in_processes
+from iecl.training.sharding import put_together
 from iecl.training.signals import StopFlag
 from iecl.training.trained_backbone import trained_backbone
 from iecl.weights.model import save_model
@@ -154,10 +155,11 @@ class _Training:
         loop = self.loop = Loop(self.fabric, config, self.run, self.line)
         loop.train(stop)
         loop.skipped.share()
+        state = put_together(loop.method.state_dict())
         if not self.fabric.is_global_zero:
             return {}
         seconds, steps = time.monotonic() - began, loop.steps - loop.first
-        state, epochs, file = loop.method.state_dict(), config.training.epochs, self.run.weights
+        epochs, file = config.training.epochs, self.run.weights
         trained = trained_backbone(config, state, loop.step, epochs, checkpoint="final", where=str(file))
         save_model(file, trained)
         summary: dict[str, Any] = {

@@ -74,8 +74,8 @@ class TrainingSettings:
     nodes: int = setting(1, "machines", low=1, flag="--nodes")
     strategy: str = setting(
         "auto",
-        "how processes work together; auto: ddp where there are several",
-        choices=("auto", "ddp"),
+        "how processes work together; auto: ddp where there are several; fsdp: each keeps a share of the weights",
+        choices=("auto", "ddp", "fsdp"),
         flag="--strategy",
     )
     precision: str = setting(

@@ -1,0 +1,138 @@
+"""The tensors of a checkpoint that no process has whole: a folder of safetensors, to which every process writes.
+
+torch.distributed.checkpoint writes and reads it, in its form without pickle. The checkpoint itself stays one plain
+file: None stands for each tensor that is in the folder, and `SHARDS` names the folder and the checksums of its files.
+"""
+
+import shutil
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from iecl import parallel
+from iecl.errors import UserError
+
+SHARDS = "shards"
+PREFIX = "shards-"
+CHUNK = 2**22
+
+
+def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Write what is shared out over the processes into a new folder; returns the checkpoint without it.
+
+    All processes must come here together. A state with whole tensors alone is returned as it is.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageWriter, save
+    from torch.distributed.tensor import DTensor
+
+    apart: dict[str, Any] = {}
+
+    def take(name: str, value: Any) -> Any:
+        if not isinstance(value, DTensor):
+            return value
+        apart[name] = value
+        return None
+
+    rest = _with_tensors(state, take)
+    if not apart:
+        return state
+    names = (f"{PREFIX}{state['step']}" + (f"-{number}" if number else "") for number in count())
+    free = next(name for name in names if not (folder / name).exists())
+    place = folder / parallel.gather_objects(free)[0]
+    try:
+        save(apart, storage_writer=HuggingFaceStorageWriter(str(place), save_distributed=True))
+    except CheckpointException as problem:
+        words = "; ".join(f"process {rank}: {failure}" for rank, (failure, _) in problem.failures.items())
+        raise UserError(f"a checkpoint cannot be written: {words}", where=str(place)) from problem
+    files = sorted(place.iterdir())[parallel.rank() :: parallel.world()]
+    sums = [found for part in parallel.gather_objects({file.name: _sum(file) for file in files}) for found in part.items()]
+    return rest | {SHARDS: {"folder": place.name, "files": dict(sums)}}
+
+
+def with_shards(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint that was read from `path`, with the tensors of its folder in their places.
+
+    Raises:
+        UserError: a file is missing or damaged, or the folder holds something else.
+    """
+    place = _checked(path, state)
+    rest = {name: value for name, value in state.items() if name != SHARDS}
+    try:
+        tensors = _read(place)
+        return _with_tensors(rest, lambda name, value: tensors.get(name) if value is None else value)
+    except Exception as problem:  # torch and safetensors raise many kinds on a damaged file
+        raise UserError(f"{place} is damaged: {type(problem).__name__}", where=str(path)) from problem
+
+
+def _checked(path: Path, state: Mapping[str, Any]) -> Path:
+    """The folder of a checkpoint, whose files are those that were written."""
+    said = state[SHARDS]
+    name, files = (said.get("folder"), said.get("files")) if isinstance(said, dict) else (None, None)
+    is_named = isinstance(name, str) and name.startswith(PREFIX) and Path(name).name == name
+    if not is_named or not isinstance(files, dict):
+        raise UserError(f"{path} is damaged: it does not say where its tensors are", where=str(path))
+    place = path.parent / name
+    there = {file.name: file for file in place.iterdir()} if place.is_dir() else {}
+    if there.keys() != files.keys():
+        what = f"holds {len(there)} files and not the {len(files)} that were written" if there else "is gone"
+        raise UserError(f"{place}, which belongs to {path}, {what}", where=str(path), do="copy it again, as a whole")
+    wrong = next((file for file in there.values() if _sum(file) != files[file.name]), None)
+    if wrong is not None:
+        raise UserError(f"{wrong} is damaged: its checksum is wrong", where=str(path), do="copy it again")
+    return place
+
+
+def _read(place: Path) -> dict[str, Tensor]:
+    from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageReader, load
+
+    reader = HuggingFaceStorageReader(str(place))
+    listed = reader.read_metadata().state_dict_metadata
+    if any(sum(prod(chunk.sizes) for chunk in entry.chunks) != prod(entry.size) for entry in listed.values()):
+        raise ValueError("a part of a tensor is missing")  # or, in a file that somebody made up, its size is
+    found = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in listed.items()}
+    try:
+        with warnings.catch_warnings(action="ignore"):  # torch wonders that there is one process
+            load(found, storage_reader=reader, no_dist=True)
+    except CheckpointException as problem:  # which is no Exception
+        raise ValueError(str(problem)) from problem
+    return found
+
+
+def _with_tensors(state: Mapping[str, Any], change: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """A checkpoint in which a function was applied to every tensor of weights and optimizer, and to its name."""
+    method, optimizer = state["method"], state["optimizer"]
+    memory = {
+        number: {key: change(f"optimizer/{number}/{key}", value) for key, value in kept.items()}
+        for number, kept in optimizer["state"].items()
+    }
+    return {
+        **state,
+        "method": {name: change(f"method/{name}", value) for name, value in method.items()},
+        "optimizer": {**optimizer, "state": memory},
+    }
+
+
+def _sum(file: Path) -> int:
+    value = 0
+    with file.open("rb") as opened:
+        while part := opened.read(CHUNK):
+            value = zlib.crc32(part, value)
+    return value
+
+
+def drop_shards(folder: Path, states: Iterable[Mapping[str, Any]]) -> None:
+    """Remove the folders of tensors that none of these checkpoints needs."""
+    needed = {state[SHARDS]["folder"] for state in states if SHARDS in state}
+    for place in folder.glob(f"{PREFIX}*"):
+        if place.name not in needed:
+            shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,91 @@
+"""Weights that are shared out over the processes of a run (`--strategy fsdp`), by torch's `fully_shard`.
+
+Every process keeps its share of each weight, of its gradient and of what the optimizer remembers of it; blocks of the
+encoders are put together when they are used, all other weights once for each step. Momentum copies are shared out like
+what they follow. Frozen weights elsewhere are few, and some are drawn again within a step: every process has them
+whole, and so it has all buffers.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from iecl import parallel
+from iecl.methods.contract import Method
+from iecl.parts.momentum_copy import MomentumCopy
+from iecl.training.gradient_checkpointing import blocks_in_rows
+
+
+def share_out(trainee: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Leave each process its share of the weights; the module and the names of its weights stay what they are.
+
+    It must take a call without arguments, in which nothing happens.
+    """
+    method: Method = trainee.method  # type: ignore[assignment]
+    copied = {p for part in method.modules() if isinstance(part, MomentumCopy) for p in part.parameters()}
+    replicated = {p for p in method.parameters() if not p.requires_grad} - copied
+    processes = mesh["data_parallel"]
+    trainee.to(memory_format=torch.contiguous_format)  # no other can be shared out
+    for encoder in method.encoders():
+        for block in blocks_in_rows(encoder):
+            fully_shard(block, mesh=processes, ignored_params=replicated)
+    fully_shard(trainee, mesh=processes, ignored_params=replicated)
+    norms = [part for part in method.modules() if isinstance(part, _BatchNorm)]
+    moving = [value for norm in norms for value in (norm.running_mean, norm.running_var) if value is not None]
+    # Other buffers are the same everywhere. Statistics are those of the first process, as ddp has it.
+    trainee.register_forward_pre_hook(lambda *_: parallel.take_from_first(moving))
+    trainee()  # from its first call on torch knows what is the outermost module: a look at an encoder may come first
+    for unit in _units(trainee):
+        unit.reshard()
+    return trainee
+
+
+def _units(module: nn.Module) -> list[FSDPModule]:
+    return [part for part in module.modules() if isinstance(part, FSDPModule)]
+
+
+@contextmanager
+def whole(trainee: nn.Module) -> Iterator[None]:
+    """Every weight as a plain tensor for a while; what is changed in it goes back to the shares.
+
+    All processes must come here together. Does nothing where weights are not shared out.
+    """
+    units = _units(trainee)
+    if not units:
+        yield
+        return
+    shares = dict(trainee.named_parameters())
+    for unit in units:
+        unit.set_reshard_after_forward(False, recurse=False)
+        unit.unshard()
+    full = dict(trainee.named_parameters())
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, share in shares.items():
+                if isinstance(share, DTensor):
+                    share.copy_(placed_like(full[name].detach(), share))
+        for unit in units:
+            unit.reshard()
+            unit.set_reshard_after_forward(unit is not trainee, recurse=False)
+
+
+def placed_like(value: Tensor, target: Tensor) -> Tensor:
+    """This process's share of a whole tensor, where it has a share of the target; else the tensor itself."""
+    if not isinstance(target, DTensor):
+        return value
+    on_device = value.to(target.device)
+    return distribute_tensor(on_device, target.device_mesh, target.placements, src_data_rank=None)
+
+
+def put_together(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The same table with whole tensors; all processes must ask for it together."""
+    return {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in tensors.items()}
