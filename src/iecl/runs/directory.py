@@ -30,7 +30,7 @@ from typing import Any
 
 from iecl.console import json_escaped
 from iecl.errors import TrainingError, UserError
-from iecl.files import is_open_at, write_atomically
+from iecl.files import is_open_at, parse_json, read_text, write_atomically
 from iecl.names import current_settings
 from iecl.runs.records import read_metrics, read_summary
 from iecl.settings import read_toml
@@ -188,6 +188,15 @@ class RunDirectory:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with self.history.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": now, **row}) + "\n")
+
+    def last_launch(self) -> list[str]:
+        """What started the run the last time, if it was something that starts it again when it ends too early."""
+        try:
+            row = parse_json(read_text(self.history).splitlines()[-1], str(self.history))
+        except (UserError, OSError, IndexError):
+            return []
+        said = row.get("launch")
+        return [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl."""

@@ -55,7 +55,9 @@ def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
         words = "; ".join(f"process {rank}: {failure}" for rank, (failure, _) in problem.failures.items())
         raise UserError(f"a checkpoint cannot be written: {words}", where=str(place)) from problem
     files = sorted(place.iterdir())[parallel.rank() :: parallel.world()]
-    sums = [found for part in parallel.gather_objects({file.name: _sum(file) for file in files}) for found in part.items()]
+    sums = [
+        found for part in parallel.gather_objects({file.name: _sum(file) for file in files}) for found in part.items()
+    ]
     return rest | {SHARDS: {"folder": place.name, "files": dict(sums)}}
 
 

@@ -214,6 +214,7 @@ def config_from_values(values: Mapping[str, Any], origin: str = "") -> RunConfig
     _sections(values, origin or "settings")
     built: dict[str, Any] = {name: build(cls, values.get(name, {}), name, origin) for name, cls in SECTIONS.items()}
     built["training"].kept_epochs()  # moments that the run does not have are refused now
+    built["training"].check_strategy()
     if "name" not in values.get("method", {}):
         raise UserError("which method? there is no method.name", where=origin, do="see: iecl list methods")
     for key in NAMES:

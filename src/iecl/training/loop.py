@@ -2,8 +2,8 @@
 
 import logging
 import shlex
-from copy import deepcopy
 from collections.abc import Generator, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -13,7 +13,7 @@ from iecl.training.config import Change, RunConfig, config_from_values, differen
 
 log = logging.getLogger("iecl.training")
 PROCESSES = ("training.devices", "training.nodes", "training.strategy")
-FREE = ("data.num_workers", "training.loggers", *PROCESSES)
+FREE = ("data.num_workers", "training.loggers", "training.requeue", *PROCESSES)
 """Images and draws are the same for any number of workers and processes: these may be others than before."""
 
 

@@ -6,6 +6,7 @@ what they follow. Frozen weights elsewhere are few, and some are drawn again wit
 whole, and so it has all buffers.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -44,6 +45,8 @@ def share_out(trainee: nn.Module, mesh: DeviceMesh) -> nn.Module:
     trainee()  # from its first call on torch knows what is the outermost module: a look at an encoder may come first
     for unit in _units(trainee):
         unit.reshard()
+    # Nothing is changed in what a step returns.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     return trainee
 
 
