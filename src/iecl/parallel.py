@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import TCPStore
 
 PATIENCE = 5.0
 """Seconds in which processes that have lost another one report to each other."""
@@ -81,7 +83,8 @@ def take_from_first(tensors: Sequence[Tensor]) -> None:
     if is_on() and tensors:
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         dist.broadcast(flat, src=0)
-        for tensor, values in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, values in zip(tensors, parts, strict=True):
             tensor.copy_(values.view_as(tensor))
 
 
@@ -134,12 +137,12 @@ def who_is_lost(own: int, count: int) -> str:
     return f"process {names} has ended without a word, or its machine cannot be reached"
 
 
-def _board() -> dist.Store:
+def _board() -> PrefixStore:
     """What all processes can write to and read from while they meet."""
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*place, is_master=False, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)
+    store = TCPStore(*place, is_master=False, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)
     # torchrun's is there for one attempt after the other.
-    return dist.PrefixStore(f"iecl {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    return PrefixStore(f"iecl {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 
 
 def gather_objects(thing: Any) -> list[Any]:
