@@ -10,8 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import TCPStore
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 PATIENCE = 5.0
 """Seconds in which processes that have lost another one report to each other."""

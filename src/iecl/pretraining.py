@@ -106,7 +106,7 @@ def _begun_before(asked: Asked) -> Asked | None:
     again = {name for name, count in attempts().items() if count}
     if not again:
         return None
-    said = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
+    said: dict[str, Any] = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
     run = RunDirectory(_place_of(asked, make_config(**said)))
     if not run.holds_run or not again & set(run.last_launch()):
         return None

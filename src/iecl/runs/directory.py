@@ -5,7 +5,8 @@
 - `metrics.jsonl`: one object per line: step, loss terms, meters
 - `log.txt`: what was printed
 - `skipped.txt`: files that could not be read, with the reason
-- `checkpoints/`: last.ckpt, previous.ckpt, best.ckpt: to resume; epoch-5.ckpt and so on, where moments were kept
+- `checkpoints/`: last.ckpt, previous.ckpt, best.ckpt: to resume; epoch-5.ckpt and so on, where moments were kept;
+  shards-5 and so on: tensors that belong to them, where several processes shared them out
 - `weights.safetensors`: the backbone, with plain torchvision or timm names
 - `summary.json`: the verdict and the last readings
 - `neighbors.png`: some images and the nearest to each, by the trained and by an untrained backbone

@@ -4,12 +4,12 @@ torch.distributed.checkpoint writes and reads it, in its form without pickle. Th
 file: None stands for each tensor that is in the folder, and `SHARDS` names the folder and the checksums of its files.
 """
 
+import re
 import shutil
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from iecl.errors import UserError
 
 SHARDS = "shards"
 PREFIX = "shards-"
+NAME = re.compile(rf"{PREFIX}[0-9-]+")
 CHUNK = 2**22
 
 
@@ -32,7 +33,9 @@ def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: a file cannot be written.
     """
-    from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageWriter, save
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
     from torch.distributed.tensor import DTensor
 
     apart: dict[str, Any] = {}
@@ -80,8 +83,7 @@ def _checked(path: Path, state: Mapping[str, Any]) -> Path:
     """The folder of a checkpoint, whose files are those that were written."""
     said = state[SHARDS]
     name, files = (said.get("folder"), said.get("files")) if isinstance(said, dict) else (None, None)
-    is_named = isinstance(name, str) and name.startswith(PREFIX) and Path(name).name == name
-    if not is_named or not isinstance(files, dict):
+    if not isinstance(name, str) or not NAME.fullmatch(name) or not isinstance(files, dict):
         raise UserError(f"{path} is damaged: it does not say where its tensors are", where=str(path))
     place = path.parent / name
     there = {file.name: file for file in place.iterdir()} if place.is_dir() else {}
@@ -95,11 +97,13 @@ def _checked(path: Path, state: Mapping[str, Any]) -> Path:
 
 
 def _read(place: Path) -> dict[str, Tensor]:
-    from torch.distributed.checkpoint import CheckpointException, HuggingFaceStorageReader, load
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     reader = HuggingFaceStorageReader(str(place))
-    listed = reader.read_metadata().state_dict_metadata
-    if any(sum(prod(chunk.sizes) for chunk in entry.chunks) != prod(entry.size) for entry in listed.values()):
+    listed: dict[str, Any] = reader.read_metadata().state_dict_metadata
+    if any(sum(chunk.sizes.numel() for chunk in entry.chunks) != entry.size.numel() for entry in listed.values()):
         raise ValueError("a part of a tensor is missing")  # or, in a file that somebody made up, its size is
     found = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in listed.items()}
     try:

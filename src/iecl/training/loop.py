@@ -105,7 +105,7 @@ class Loop:
         self.bare = Trainee(self.method).to(memory_format=self.layout)
         self.trainee = fabric.setup_module(self.bare)
         optimizer = make_optimizer(self.method.param_groups(), config.optimizer, self.peak)  # of shares, if there are
-        self.optimizer = fabric.setup_optimizers(optimizer)
+        self.optimizer: Any = fabric.setup_optimizers(optimizer)
         self.recorder = Recorder(fabric, self.run, config, line, self.method)
         self.sample = FixedSample(self.source, config, fabric.device)
         self.is_one_image = False

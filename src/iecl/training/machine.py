@@ -13,7 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning_fabric.strategies import ModelParallelStrategy
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from iecl.console import counted

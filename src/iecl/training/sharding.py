@@ -50,7 +50,7 @@ def share_out(trainee: nn.Module, mesh: DeviceMesh) -> nn.Module:
     return trainee
 
 
-def _units(module: nn.Module) -> list[FSDPModule]:
+def _units(module: nn.Module) -> list[Any]:
     return [part for part in module.modules() if isinstance(part, FSDPModule)]
 
 
