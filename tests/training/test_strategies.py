@@ -85,6 +85,13 @@ def trainee(tmp_path: Path) -> Iterator[nn.Module]:
     torch.distributed.destroy_process_group()
 
 
+def test_a_single_number_that_learns_is_refused_by_name(trainee: nn.Module) -> None:
+    method = MoCoV2(make_backbone("resnet10-w16", 0), MoCoV2Settings(**HEADS, queue_size=16))
+    method.scale = nn.Parameter(torch.ones(()))
+    with pytest.raises(UserError, match=r"scale is a single number.*--strategy ddp"):
+        share_out(Trainee(method), init_device_mesh("cpu", (1, 1), mesh_dim_names=("data_parallel", "tensor_parallel")))
+
+
 def state_of(trainee: nn.Module) -> dict[str, Any]:
     optimizer = torch.optim.AdamW([p for p in trainee.parameters() if p.requires_grad])
     for weight in trainee.parameters():

@@ -66,7 +66,7 @@ def check_disk(folder: Path, size: int) -> None:
 
     Last, previous and best stay, and one more is there while it is written. Those of a run that goes on are there.
     """
-    there = sum(file.stat().st_size for file in folder.iterdir())
+    there = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     need, free = max(size, 4 * size - there), shutil.disk_usage(folder).free
     if free < need + 2**20:
         raise UserError(

@@ -86,11 +86,14 @@ def _checked(path: Path, state: Mapping[str, Any]) -> Path:
     if not isinstance(name, str) or not NAME.fullmatch(name) or not isinstance(files, dict):
         raise UserError(f"{path} is damaged: it does not say where its tensors are", where=str(path))
     place = path.parent / name
-    there = {file.name: file for file in place.iterdir()} if place.is_dir() else {}
+    there = {file.name: file for file in place.iterdir() if file.is_file()} if place.is_dir() else {}
     if there.keys() != files.keys():
         what = f"holds {len(there)} files and not the {len(files)} that were written" if there else "is gone"
         raise UserError(f"{place}, which belongs to {path}, {what}", where=str(path), do="copy it again, as a whole")
-    wrong = next((file for file in there.values() if _sum(file) != files[file.name]), None)
+    try:
+        wrong = next((file for file in there.values() if _sum(file) != files[file.name]), None)
+    except OSError as problem:
+        raise UserError(f"{place} cannot be read: {problem.strerror}", where=str(path)) from problem
     if wrong is not None:
         raise UserError(f"{wrong} is damaged: its checksum is wrong", where=str(path), do="copy it again")
     return place
@@ -138,7 +141,8 @@ def _sum(file: Path) -> int:
 
 def drop_shards(folder: Path, states: Iterable[Mapping[str, Any]]) -> None:
     """Remove the folders of tensors that none of these checkpoints needs."""
-    needed = {state[SHARDS]["folder"] for state in states if SHARDS in state}
+    told = [state[SHARDS] for state in states if isinstance(state.get(SHARDS), dict)]
+    needed = [said.get("folder") for said in told]
     for place in folder.glob(f"{PREFIX}*"):
         if place.name not in needed:
             shutil.rmtree(place, ignore_errors=True)

@@ -75,12 +75,14 @@ def on_this_machine(settings: TrainingSettings) -> TrainingSettings:
         raise UserError(words, where="--devices", do=f"give {cores} or less")
     if accelerator != "cpu" and settings.devices > count:
         raise UserError(f"this machine has {count} {accelerator} devices", where="--devices", do=f"give {count} or 0")
-    return replace(
+    chosen = replace(
         settings,
         accelerator=accelerator,
         precision=choose_precision(settings.precision, accelerator),
         devices=settings.devices or count,
     )
+    chosen.check_strategy()
+    return chosen
 
 
 def peak_memory(device: torch.device) -> int:

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from iecl import parallel
+from iecl.errors import UserError
 from iecl.methods.contract import Method
 from iecl.parts.momentum_copy import MomentumCopy
 from iecl.training.gradient_checkpointing import blocks_in_rows
@@ -28,10 +29,17 @@ def share_out(trainee: nn.Module, mesh: DeviceMesh) -> nn.Module:
     """Leave each process its share of the weights; the module and the names of its weights stay what they are.
 
     It must take a call without arguments, in which nothing happens.
+
+    Raises:
+        UserError: a weight has no dimension.
     """
     method: Method = trainee.method  # type: ignore[assignment]
     copied = {p for part in method.modules() if isinstance(part, MomentumCopy) for p in part.parameters()}
     replicated = {p for p in method.parameters() if not p.requires_grad} - copied
+    single = next((name for name, p in method.named_parameters() if not p.ndim and p not in replicated), None)
+    if single is not None:
+        words = f"{single} is a single number, which cannot be shared out"
+        raise UserError(words, where="--strategy fsdp", do="use --strategy ddp, or give it one dimension")
     processes = mesh["data_parallel"]
     trainee.to(memory_format=torch.contiguous_format)  # no other can be shared out
     for encoder in method.encoders():
