@@ -21,10 +21,9 @@ from iecl.backbones.factory import make_backbone
 from iecl.errors import UserError
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint, write_checkpoint
-from iecl.runs.shards import put_shards
 from iecl.training.config import make_config
 from iecl.training.loop import Trainee
-from iecl.training.sharding import placed_like, put_together, share_out, whole
+from iecl.training.sharding import placed_like, put_shards, put_together, share_out, whole
 from iecl.weights.file import load_weights
 from made_images import TINY, make_images
 

@@ -9,59 +9,18 @@ import shutil
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from iecl import parallel
 from iecl.errors import UserError
 
 SHARDS = "shards"
 PREFIX = "shards-"
 NAME = re.compile(rf"{PREFIX}[0-9-]+")
 CHUNK = 2**22
-
-
-def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Write what is shared out over the processes into a new folder; returns the checkpoint without it.
-
-    All processes must come here together. A state with whole tensors alone is returned as it is.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-    from torch.distributed.checkpoint.state_dict_saver import save
-    from torch.distributed.tensor import DTensor
-
-    apart: dict[str, Any] = {}
-
-    def take(name: str, value: Any) -> Any:
-        if not isinstance(value, DTensor):
-            return value
-        apart[name] = value
-        return None
-
-    rest = _with_tensors(state, take)
-    if not apart:
-        return state
-    names = (f"{PREFIX}{state['step']}" + (f"-{number}" if number else "") for number in count())
-    free = next(name for name in names if not (folder / name).exists())
-    place = folder / parallel.gather_objects(free)[0]
-    try:
-        save(apart, storage_writer=HuggingFaceStorageWriter(str(place), save_distributed=True))
-    except CheckpointException as problem:
-        words = "; ".join(f"process {rank}: {failure}" for rank, (failure, _) in problem.failures.items())
-        raise UserError(f"a checkpoint cannot be written: {words}", where=str(place)) from problem
-    files = sorted(place.iterdir())[parallel.rank() :: parallel.world()]
-    sums = [
-        found for part in parallel.gather_objects({file.name: _sum(file) for file in files}) for found in part.items()
-    ]
-    return rest | {SHARDS: {"folder": place.name, "files": dict(sums)}}
 
 
 def with_shards(path: Path, state: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +33,7 @@ def with_shards(path: Path, state: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in state.items() if name != SHARDS}
     try:
         tensors = _read(place)
-        return _with_tensors(rest, lambda name, value: tensors.get(name) if value is None else value)
+        return with_tensors(rest, lambda name, value: tensors.get(name) if value is None else value)
     except Exception as problem:  # torch and safetensors raise many kinds on a damaged file
         raise UserError(f"{place} is damaged: {type(problem).__name__}", where=str(path)) from problem
 
@@ -91,7 +50,7 @@ def _checked(path: Path, state: Mapping[str, Any]) -> Path:
         what = f"holds {len(there)} files and not the {len(files)} that were written" if there else "is gone"
         raise UserError(f"{place}, which belongs to {path}, {what}", where=str(path), do="copy it again, as a whole")
     try:
-        wrong = next((file for file in there.values() if _sum(file) != files[file.name]), None)
+        wrong = next((file for file in there.values() if checksum(file) != files[file.name]), None)
     except OSError as problem:
         raise UserError(f"{place} cannot be read: {problem.strerror}", where=str(path)) from problem
     if wrong is not None:
@@ -117,7 +76,7 @@ def _read(place: Path) -> dict[str, Tensor]:
     return found
 
 
-def _with_tensors(state: Mapping[str, Any], change: Callable[[str, Any], Any]) -> dict[str, Any]:
+def with_tensors(state: Mapping[str, Any], change: Callable[[str, Any], Any]) -> dict[str, Any]:
     """A checkpoint in which a function was applied to every tensor of weights and optimizer, and to its name."""
     method, optimizer = state["method"], state["optimizer"]
     memory = {
@@ -131,7 +90,8 @@ def _with_tensors(state: Mapping[str, Any], change: Callable[[str, Any], Any]) -
     }
 
 
-def _sum(file: Path) -> int:
+def checksum(file: Path) -> int:
+    """CRC-32 of what a file holds."""
     value = 0
     with file.open("rb") as opened:
         while part := opened.read(CHUNK):

@@ -23,7 +23,6 @@ from iecl.errors import Interrupted, TrainingError, UserError
 from iecl.methods.contract import Method, Step
 from iecl.runs.checkpoint import BROKEN, FORMAT, NAMES, check_disk, newest_checkpoint, save_checkpoint, write_checkpoint
 from iecl.runs.directory import RunDirectory
-from iecl.runs.shards import put_shards
 from iecl.schedule import Clock, lr_factor
 from iecl.training.callbacks import Callbacks, Moment
 from iecl.training.checkpoint_check import check_checkpoint
@@ -32,7 +31,7 @@ from iecl.training.factory import batch_per_process, build_method
 from iecl.training.online_eval import FixedSample
 from iecl.training.optimizers import forget, make_optimizer, moment_bytes, recall
 from iecl.training.recorder import Recorder, SkippedFiles
-from iecl.training.sharding import placed_like, whole
+from iecl.training.sharding import placed_like, put_shards, whole
 from iecl.training.signals import StopFlag
 from iecl.training.survey import survey_source
 from iecl.views.pipeline import Views, make_views

@@ -9,10 +9,15 @@ whole, and so it has all buffers.
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -22,6 +27,7 @@ from iecl import parallel
 from iecl.errors import UserError
 from iecl.methods.contract import Method
 from iecl.parts.momentum_copy import MomentumCopy
+from iecl.runs.shards import PREFIX, SHARDS, checksum, with_tensors
 from iecl.training.gradient_checkpointing import blocks_in_rows
 
 
@@ -100,3 +106,39 @@ def placed_like(value: Tensor, target: Tensor) -> Tensor:
 def put_together(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The same table with whole tensors; all processes must ask for it together."""
     return {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in tensors.items()}
+
+
+def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Write what is shared out over the processes into a new folder; returns the checkpoint without it.
+
+    All processes must come here together. A state with whole tensors alone is returned as it is.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    apart: dict[str, Any] = {}
+
+    def take(name: str, value: Any) -> Any:
+        if not isinstance(value, DTensor):
+            return value
+        apart[name] = value
+        return None
+
+    rest = with_tensors(state, take)
+    if not apart:
+        return state
+    names = (f"{PREFIX}{state['step']}" + (f"-{number}" if number else "") for number in count())
+    free = next(name for name in names if not (folder / name).exists())
+    place = folder / parallel.gather_objects(free)[0]
+    try:
+        save(apart, storage_writer=HuggingFaceStorageWriter(str(place), save_distributed=True))
+    except CheckpointException as problem:
+        words = "; ".join(f"process {rank}: {failure}" for rank, (failure, _) in problem.failures.items())
+        raise UserError(f"a checkpoint cannot be written: {words}", where=str(place)) from problem
+    files = sorted(place.iterdir())[parallel.rank() :: parallel.world()]
+    sums = [
+        found
+        for part in parallel.gather_objects({file.name: checksum(file) for file in files})
+        for found in part.items()
+    ]
+    return rest | {SHARDS: {"folder": place.name, "files": dict(sums)}}
