@@ -78,7 +78,7 @@ def test_another_number_than_was_started_is_refused(asked: dict[str, int], monke
         with_launch(config(**asked))
 
 
-@pytest.mark.parametrize("strategy", ["dp", "fsdp", "deepspeed", "ddp_find_unused_parameters_true", "ddp_spawn"])
+@pytest.mark.parametrize("strategy", ["dp", "fsdp1", "deepspeed", "ddp_find_unused_parameters_true", "ddp_spawn"])
 def test_strategies_that_are_not_tested_are_refused_by_name(strategy: str) -> None:
     with pytest.raises(UserError, match=f"training.strategy is '{strategy}'"):
         make_config(flags={"data": {"name": "shapes"}, "training": {"strategy": strategy}})

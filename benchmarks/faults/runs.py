@@ -368,7 +368,7 @@ def launchers() -> Tally:
             ends = [(process.communicate(timeout=2 * MOMENT), process.returncode) for process in both]
             good = all(code == 0 and is_clean(err) for (_, err), code in ends)
             results.append(good and _losses(here.out) == expected)
-        for strategy in ("ddp_find_unused_parameters_true", "dp", "fsdp", "deepspeed"):
+        for strategy in ("ddp_find_unused_parameters_true", "dp", "ddp_spawn", "deepspeed"):
             here.out = here.folder / strategy
             done = here.done(here.words("--devices", "2", "--strategy", strategy))
             results.append(done.returncode == 2 and is_clean(done.stderr) and strategy in done.stderr)

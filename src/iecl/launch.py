@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,8 +13,10 @@ from pathlib import Path
 
 from iecl.errors import UserError
 
-STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""What asks a run to stop: Ctrl-C, a system that needs the machine, a terminal that was closed."""
+WARNINGS = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
+"""What a scheduler is told to send some time before it takes the machine away: `sbatch --signal=USR1@120`."""
+STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)) + WARNINGS
+"""What asks a run to stop: Ctrl-C, a system that needs the machine, a terminal that was closed, a scheduler."""
 PER_CORE = 4
 """Processes for each core above which a number was hardly meant."""
 
@@ -123,6 +126,40 @@ def rank_at_start(environment: Mapping[str, str] = os.environ) -> int:
 def node_rank(environment: Mapping[str, str] = os.environ) -> int:
     """The number of this machine among those that were started by hand."""
     return _number(environment, "NODE_RANK", 0)
+
+
+def attempts(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
+    """What starts a command again when it ends too early, by names that stay, and how often it did so before.
+
+    >>> attempts({"SLURM_JOB_ID": "4711", "SLURM_RESTART_COUNT": "2"})
+    {'SLURM job 4711': 2}
+    """
+    found = {}
+    if "SLURM_JOB_ID" in environment:
+        found[f"SLURM job {slurm_job(environment)}"] = _number(environment, "SLURM_RESTART_COUNT", 0)
+    if "TORCHELASTIC_RUN_ID" in environment:  # many are called none: the process that starts ours tells them apart
+        name = f"torchrun {environment['TORCHELASTIC_RUN_ID']} {platform.node()} {os.getppid()}"
+        found[name] = _number(environment, "TORCHELASTIC_RESTART_COUNT", 0)
+    return found
+
+
+def slurm_job(environment: Mapping[str, str] = os.environ) -> str:
+    """The number of this job as scontrol takes it; one of an array has two numbers."""
+    if "SLURM_ARRAY_JOB_ID" in environment and "SLURM_ARRAY_TASK_ID" in environment:
+        return f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
+    return environment.get("SLURM_JOB_ID", "")
+
+
+def requeue(environment: Mapping[str, str] = os.environ) -> str:
+    """Ask SLURM to run this job again; returns what went wrong, or nothing."""
+    job = slurm_job(environment)
+    if not job:
+        return "this is no SLURM job"
+    try:
+        done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return f"scontrol requeue {job}: {problem}"
+    return f"scontrol requeue {job}: {done.stderr.strip() or done.returncode}" if done.returncode else ""
 
 
 def usable_cores() -> int:

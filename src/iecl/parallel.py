@@ -1,13 +1,20 @@
 """The only file that talks to other processes. Without a process group everything is the identity."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+PATIENCE = 5.0
+"""Seconds in which processes that have lost another one report to each other."""
 
 
 def is_on() -> bool:
@@ -106,6 +113,17 @@ def _bytes(value: Tensor) -> int:
     return value.numel() * value.element_size()
 
 
+@torch.no_grad()
+def take_from_first(tensors: Sequence[Tensor]) -> None:
+    """Give tensors of one type, in place, the values that they have in the first process."""
+    if is_on() and tensors:
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        dist.broadcast(flat, src=0)
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, values in zip(tensors, parts, strict=True):
+            tensor.copy_(values.view_as(tensor))
+
+
 def largest(number: int) -> int:
     """The largest of the processes' numbers; it goes from memory to memory, so that nobody waits for a GPU."""
     if not is_on():
@@ -131,6 +149,43 @@ def is_lost_peer(problem: RuntimeError) -> bool:
     """Whether an error says no more than that another process has ended."""
     words = ("gloo", "NCCL", "onnection closed", "onnection reset", "onnection refused", "onnection was likely closed")
     return isinstance(problem, dist.DistError) or any(word in str(problem) for word in words)
+
+
+def leave_word(own: int, words: str) -> None:
+    """Tell the other processes why this one ends."""
+    with suppress(dist.DistError, RuntimeError):  # nobody may be there any more
+        _board().set(f"ended {own}", words)
+
+
+def who_is_lost(own: int, count: int) -> str:
+    """After a talk that failed: which of the processes has ended, and why if it said so.
+
+    Those that are left report to each other; whoever does not for `PATIENCE` seconds is lost.
+    """
+    silent, until = set(range(count)) - {own}, time.monotonic() + PATIENCE
+    try:
+        board = _board()
+        board.set(f"waits {own}", "")
+        while silent and time.monotonic() < until:
+            for other in sorted(silent):
+                if board.check([f"ended {other}"]):
+                    return f"process {other} has ended: {board.get(f'ended {other}').decode(errors='replace')}"
+                silent -= {other} if board.check([f"waits {other}"]) else set()
+            time.sleep(0.1)
+    except (dist.DistError, RuntimeError):  # the board is the first process's, or torchrun's
+        silent = {0}
+    names = " and ".join(map(str, sorted(silent)))
+    if not names:
+        return "the connection between the processes is lost"
+    return f"process {names} has ended without a word, or its machine cannot be reached"
+
+
+def _board() -> PrefixStore:
+    """What all processes can write to and read from while they meet."""
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(*place, is_master=False, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)
+    # torchrun's is there for one attempt after the other.
+    return PrefixStore(f"iecl {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 
 
 def gather_objects(thing: Any) -> list[Any]:

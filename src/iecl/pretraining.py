@@ -17,7 +17,7 @@ from iecl.console import ProgressLine
 from iecl.data.defaults import count_images, folder_of, resolve_data
 from iecl.data.listing import one_walk
 from iecl.errors import UserError
-from iecl.launch import outside_launch, rank_at_start
+from iecl.launch import attempts, outside_launch, rank_at_start
 from iecl.names import FLAGS
 from iecl.runs.claim import Claim, claim
 from iecl.runs.directory import RunDirectory
@@ -49,6 +49,9 @@ class Asked:
 @one_walk()
 def start_afresh(asked: Asked, quiet: bool) -> Path:
     """A new run; returns its directory."""
+    begun = _begun_before(asked)
+    if begun is not None:
+        return resume(begun, quiet)
     config, place = _config_afresh(asked, quiet)
     return _start(config, place, quiet, lambda claimed: {"kind": "start"}, overwrite=asked.overwrite)
 
@@ -77,6 +80,9 @@ def start_from(source: str, foreign: Mapping[str, Any], asked: Asked, quiet: boo
 
     Those that torchvision offers, called `imagenet`, may be fetched with `download`.
     """
+    begun = _begun_before(asked)
+    if begun is not None:
+        return resume(begun, quiet)
     _announce_torch()
     from iecl.continuation import keep_start
     from iecl.evaluation.model import load_model
@@ -96,6 +102,22 @@ def start_from(source: str, foreign: Mapping[str, Any], asked: Asked, quiet: boo
     return _start(
         config, place, quiet, lambda claimed: keep_start(claimed.run, model, source), overwrite=asked.overwrite
     )
+
+
+def _begun_before(asked: Asked) -> Asked | None:
+    """The run that this very job or torchrun began before it was started again: the same command goes on with it."""
+    again = {name for name, count in attempts().items() if count}
+    if not again:
+        return None
+    said: dict[str, Any] = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
+    run = RunDirectory(_place_of(asked, make_config(**said)))
+    if not run.holds_run or not again & set(run.last_launch()):
+        return None
+    return Asked(run.path, "", "", {}, (), overwrite=False)
+
+
+def _place_of(asked: Asked, config: RunConfig) -> Path:
+    return Path(asked.out or Path("runs") / f"{config.title}-{_file_name(config.data.name)}")
 
 
 def _refuse_another_backbone(held: str, wanted: str, source: str) -> None:
@@ -141,7 +163,7 @@ def _config_afresh(asked: Asked, quiet: bool, *, is_from_weights: bool = False) 
     said: dict[str, Any] = {"method": asked.method, "recipe": asked.recipe, "flags": asked.given, "sets": asked.sets}
     said["is_from_weights"] = is_from_weights
     config = make_config(**said)
-    place = Path(asked.out or Path("runs") / f"{config.title}-{_file_name(config.data.name)}")
+    place = _place_of(asked, config)
     if rank_at_start() == 0 and not asked.overwrite:
         RunDirectory(place).refuse_another()  # before any work is done
     folder = folder_of(config.data.name)
@@ -244,7 +266,8 @@ def _start(
         return place
     with claim(place, resume=goes_on, overwrite=overwrite) as claimed:
         log.info("writing to %s", place)
-        claimed.run.append_history(prepare(claimed))
+        launch = {"launch": names} if (names := list(attempts())) else {}
+        claimed.run.append_history({**prepare(claimed), **launch})
         start(config, claimed, quiet=quiet)
     return place
 

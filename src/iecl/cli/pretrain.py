@@ -65,7 +65,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--devices", type=int, help="processes on this machine, one for each device; 0: all devices")
     parser.add_argument("--nodes", type=int, help="machines")
-    parser.add_argument("--strategy", help="how processes work together: auto or ddp")
+    parser.add_argument("--strategy", help="how processes work together: auto, ddp or fsdp")
     parser.add_argument("--accelerator", help="auto, cpu, gpu, cuda or mps")
 
 

@@ -5,6 +5,7 @@ import logging
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ from torch import Tensor
 from iecl.errors import UserError
 from iecl.files import write_atomically
 from iecl.names import current_state
+from iecl.runs.shards import PREFIX, SHARDS, drop_shards, with_shards
 
 log = logging.getLogger("iecl.runs")
 BROKEN = "broken.ckpt"
 """The state before a step whose loss was not finite, and that step's samples: to look at, not to resume from."""
 NAMES = ("fresh", "last", "previous")
 """What a run may be resumed from, newest first."""
-FORMAT = 1
-"""Of the checkpoints that this version writes and reads."""
+FORMAT, SHARDED = 1, 2
+"""Of the checkpoints that this version writes and reads: whole, and with tensors in a folder beside (`shards.py`)."""
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any], *, is_best: bool = False) -> None:
@@ -31,18 +33,21 @@ def save_checkpoint(folder: Path, state: dict[str, Any], *, is_best: bool = Fals
     """
     last, fresh = folder / "last.ckpt", folder / "fresh.ckpt"
     raw = write_checkpoint(fresh, state)
-    load_checkpoint(fresh)
+    _load(fresh)
     if last.exists():
         last.replace(folder / "previous.ckpt")
     fresh.replace(last)
     if is_best:
         write_atomically(folder / "best.ckpt", raw)
+    if any(folder.glob(f"{PREFIX}*")):
+        with suppress(UserError):  # one that cannot be read may need any of them
+            drop_shards(folder, [_load(path) for path in folder.glob("*.ckpt")])
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> bytes:
     """Write one file of plain types, whole or not at all, if the disk has room for it; returns its bytes."""
     buffer = io.BytesIO()
-    torch.save(state, buffer)
+    torch.save(state | ({"format": SHARDED} if SHARDS in state else {}), buffer)
     raw = buffer.getvalue()
     free = shutil.disk_usage(path.parent).free
     if free < len(raw) + 2**20:
@@ -61,7 +66,7 @@ def check_disk(folder: Path, size: int) -> None:
 
     Last, previous and best stay, and one more is there while it is written. Those of a run that goes on are there.
     """
-    there = sum(file.stat().st_size for file in folder.iterdir())
+    there = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     need, free = max(size, 4 * size - there), shutil.disk_usage(folder).free
     if free < need + 2**20:
         raise UserError(
@@ -96,11 +101,16 @@ def check_archive(path: Path) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint without running any code it may hold.
+    """Read a checkpoint without running any code it may hold; all its tensors are whole, whoever wrote it.
 
     Raises:
         UserError: it is missing, damaged, of a later version, or no table with a step.
     """
+    state = _load(path)
+    return current_state(with_shards(path, state) | {"format": FORMAT} if SHARDS in state else state)
+
+
+def _load(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise UserError(f"there is no checkpoint {path}", do="the run has not come to its first one")
     check_archive(path)
@@ -110,14 +120,14 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged: {type(problem).__name__}", where=str(path)) from problem
     if not isinstance(state, dict) or not all(type(name) is str for name in state):
         raise UserError(f"{path} holds no checkpoint but {shown(state)}", where=str(path))
-    written = state.get("format", FORMAT)
-    if type(written) is not int or written != FORMAT:
-        is_later = type(written) is int and written > FORMAT
+    written, known = state.get("format", FORMAT), SHARDED if SHARDS in state else FORMAT
+    if type(written) is not int or written != known:
+        is_later = type(written) is int and written > known
         words = "was written by a later version" if is_later else "is no checkpoint that this version knows"
-        raise UserError(f"{path} {words}: its format is {shown(written)}, not {FORMAT}", where=str(path))
+        raise UserError(f"{path} {words}: its format is {shown(written)}, not {known}", where=str(path))
     if type(state.get("step")) is not int or state["step"] < 0:
         raise UserError(f"{path} makes no sense: its step is {shown(state.get('step'))}", where=str(path))
-    return current_state(state)
+    return state
 
 
 def weights_in(state: Mapping[str, Any], where: str) -> dict[str, Tensor]:

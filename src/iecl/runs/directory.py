@@ -5,7 +5,8 @@
 - `metrics.jsonl`: one object per line: step, loss terms, meters
 - `log.txt`: what was printed
 - `skipped.txt`: files that could not be read, with the reason
-- `checkpoints/`: last.ckpt, previous.ckpt, best.ckpt: to resume; epoch-5.ckpt and so on, where moments were kept
+- `checkpoints/`: last.ckpt, previous.ckpt, best.ckpt: to resume; epoch-5.ckpt and so on, where moments were kept;
+  shards-5 and so on: tensors that belong to them, where several processes shared them out
 - `weights.safetensors`: the backbone, with plain torchvision or timm names
 - `summary.json`: the verdict and the last readings
 - `neighbors.png`: some images and the nearest to each, by the trained and by an untrained backbone
@@ -30,7 +31,7 @@ from typing import Any
 
 from iecl.console import json_escaped
 from iecl.errors import TrainingError, UserError
-from iecl.files import is_open_at, write_atomically
+from iecl.files import is_open_at, parse_json, read_text, write_atomically
 from iecl.names import current_settings
 from iecl.runs.records import read_metrics, read_summary
 from iecl.settings import read_toml
@@ -123,7 +124,8 @@ class RunDirectory:
         """Everything here that a run wrote, and nothing else; what was predicted of a run belongs to it."""
         files = [self.settings, self.environment, self.metrics, self.log, self.skipped, self.weights, self.summary]
         files += [self.neighbors, self.history, self.start, *([self.forecast] if self.holds_run else [])]
-        files += [*self.checkpoints.glob("*.ckpt"), *self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
+        files += [*self.checkpoints.glob("*.ckpt"), *self.checkpoints.glob("shards-*/*")]
+        files += [*self.evaluations.rglob("*.json"), self.evaluations / "card.md"]
         files += [*self.path.glob("tensorboard/events.out.tfevents.*")]
         return [file for file in files if file.exists()]
 
@@ -150,7 +152,8 @@ class RunDirectory:
 
     def remove_folders(self) -> None:
         """Remove the folders of the directory that are empty."""
-        for folder in (self.checkpoints, self.evaluations, self.path / "tensorboard"):
+        shards = self.checkpoints.glob("shards-*")
+        for folder in (*shards, self.checkpoints, self.evaluations, self.path / "tensorboard"):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
         if self.path.is_dir() and all(entry == self.lock for entry in self.path.iterdir()):
@@ -186,6 +189,15 @@ class RunDirectory:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with self.history.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": now, **row}) + "\n")
+
+    def last_launch(self) -> list[str]:
+        """What started the run the last time, if it was something that starts it again when it ends too early."""
+        try:
+            row = parse_json(read_text(self.history).splitlines()[-1], str(self.history))
+        except (UserError, OSError, IndexError):
+            return []
+        said = row.get("launch")
+        return [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl."""

@@ -24,7 +24,7 @@ FREE = {
     "saib": ("init_from",),
     "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
     "training": (
-        *("accelerator", "strategy", "gradient_checkpointing", "deterministic", "loggers"),
+        *("accelerator", "strategy", "gradient_checkpointing", "deterministic", "loggers", "requeue"),
         *("log_steps", "meter_steps", "online_eval_epochs", "outcome", "checkpoint_steps", "keep_epochs"),
     ),
 }

@@ -3,6 +3,7 @@
 import logging
 import shlex
 from collections.abc import Generator, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from iecl.training.online_eval import FixedSample
 from iecl.training.optimizers import forget, make_optimizer, moment_bytes, recall
 from iecl.training.recomputation import sees_chunks
 from iecl.training.recorder import Recorder, SkippedFiles
+from iecl.training.sharding import placed_like, put_shards, whole
 from iecl.training.signals import StopFlag
 from iecl.training.survey import survey_source
 from iecl.views.pipeline import Views, make_views
@@ -58,7 +60,9 @@ class Trainee(nn.Module):
         self._ddp_params_and_buffers_to_ignore = equal_buffers(self)  # torch's name: a queue is megabytes in each step
 
     def forward(self, *given: tuple[type[Any], dict[str, Any]]) -> dict[str, Any]:
-        """One step of the method."""
+        """One step of the method; of nothing, nothing."""
+        if not given:
+            return {}
         return vars(self.method.step(*(kind(**values) for kind, values in given)))
 
 
@@ -98,10 +102,13 @@ class Loop:
         facts["unlabeled"] = int((self.source.labels < 0).sum()) if self.source.classes else 0
         start = load_weights(run.start)[0] if run.start.exists() else None
         self.method = build_method(config, fabric.world_size, **facts, start=start)
-        optimizer = make_optimizer(self.method.param_groups(), config.optimizer, self.peak)
+        # Once its weights are shared out, no copy can be made of it for a first look.
+        self._untrained = deepcopy(self.method.encoder()) if training.strategy == "fsdp" else self.method.encoder()
         self.layout = torch.channels_last if training.channels_last else torch.contiguous_format
-        trainee = Trainee(self.method).to(memory_format=self.layout)
-        self.trainee, self.optimizer = fabric.setup(trainee, optimizer)
+        self.bare = Trainee(self.method).to(memory_format=self.layout)
+        self.trainee = fabric.setup_module(self.bare)
+        optimizer = make_optimizer(self.method.param_groups(), config.optimizer, self.peak)  # of shares, if there are
+        self.optimizer: Any = fabric.setup_optimizers(optimizer)
         self.recorder = Recorder(fabric, self.run, config, line, self.method)
         self.sample = FixedSample(self.source, config, fabric.device)
         self.is_one_image = False
@@ -142,7 +149,9 @@ class Loop:
             log.warning("batch norm sees %d images at a time, not the batch (training.grad_cache)", chunk)
         self.recorder.line.begin()
         if self.step == 0 and self.sample.is_possible and self.config.training.online_eval_epochs:
-            self._record_look(self.sample.look_at_untrained(self.method.encoder()), epoch=0)
+            untrained = self._untrained.to(self.fabric.device)
+            self._record_look(self.sample.look_at_untrained(untrained), epoch=0)
+        del self._untrained
         stop.is_polled = True
         while self.step < self.steps:
             self._epoch(self.step // self.steps_per_epoch, stop)
@@ -163,7 +172,10 @@ class Loop:
         epoch, done = divmod(self.step, self.steps_per_epoch)
         if done == 0:
             survey = partial(survey_source, self.source, self.config, self.fabric.device)
-            forget(self.optimizer, self.method.before_epoch(survey, self.clock(self.step)))
+            with whole(self.bare):
+                drawn = {id(weight) for weight in self.method.before_epoch(survey, self.clock(self.step))}
+                names = [name for name, weight in self.method.named_parameters() if id(weight) in drawn]
+            forget(self.optimizer, map(self.method.get_parameter, names))
         return self.loader.epoch(epoch, done * self.config.training.grad_accumulation)
 
     def _epoch(self, epoch: int, stop: StopFlag) -> None:
@@ -211,8 +223,9 @@ class Loop:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        self.method.after_step(replace(clock, step=self.step))
-        self.recorder.after_step(replace(clock, step=self.step), made, self.peak * share)
+        with whole(self.bare):
+            self.method.after_step(replace(clock, step=self.step))
+            self.recorder.after_step(replace(clock, step=self.step), made, self.peak * share)
         if self.callbacks:
             losses = {name: value.detach() for name, value in made.losses.items()}
             self.callbacks.call("on_step_end", self._moment(clock.epoch, losses=losses))
@@ -259,7 +272,8 @@ class Loop:
         training, found = self.config.training, dict[str, float]()
         looks = self.sample.is_possible and training.online_eval_epochs > 0
         if looks and ((epoch + 1) % training.online_eval_epochs == 0 or epoch + 1 == training.epochs):
-            found = self.sample.look(self.method.encoder())
+            with whole(self.bare):
+                found = self.sample.look(self.method.encoder())
             self._record_look(found, epoch)
         if "knn" in found:
             log.info("epoch %d: online kNN %.1f %% (leave-one-out on training images)", epoch + 1, 100 * found["knn"])
@@ -278,9 +292,10 @@ class Loop:
     def save(self, is_best: bool = False) -> None:
         """Write a checkpoint; every process waits until it is on the disk."""
         self.recorder.flush()
+        state = self._state()
         if self.fabric.is_global_zero:
             self.run.refuse_replaced()
-            save_checkpoint(self.run.checkpoints, self._state(), is_best=is_best)
+            save_checkpoint(self.run.checkpoints, state, is_best=is_best)
             self.run.drop_overwritten()
             file = self.run.checkpoints / "last.ckpt"
             self.callbacks.call("on_checkpoint", self._moment(self.clock(self.step - 1).epoch, checkpoint=file))
@@ -291,12 +306,15 @@ class Loop:
         epoch, rest = divmod(self.step, self.steps_per_epoch)
         path = self.run.kept_checkpoint(epoch)
         is_wanted = not rest and epoch in self.config.training.kept_epochs()
-        if self.fabric.is_global_zero and is_wanted and not path.exists():
-            write_checkpoint(path, self._state())
+        if is_wanted and not parallel.largest(int(path.exists())):
+            state = self._state()
+            if self.fabric.is_global_zero:
+                write_checkpoint(path, state)
+            parallel.barrier()
 
     def _state(self) -> dict[str, Any]:
-        """Everything that decides how the run goes on, in plain types."""
-        return {
+        """Everything that decides how the run goes on, in plain types; shares of it are on the disk then."""
+        state = {
             "format": FORMAT,
             "step": self.step,
             "steps": self.steps,
@@ -305,6 +323,7 @@ class Loop:
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
         }
+        return put_shards(self.run.checkpoints, state)
 
     def _checkpoint_bytes(self) -> int:
         """What `_state` will take once every weight has moved."""
@@ -313,9 +332,10 @@ class Loop:
 
     def _keep_broken(self, batch: Batch) -> None:
         """Keep what a step that failed was given, so that it can be taken again and looked at."""
+        state = self._state()
         if self.fabric.is_global_zero:
             samples = {"index": batch.index.tolist(), "positions": batch.positions.tolist()}
-            write_checkpoint(self.run.checkpoints / BROKEN, self._state() | {"samples": samples})
+            write_checkpoint(self.run.checkpoints / BROKEN, state | {"samples": samples})
 
     def restore(
         self, folder: Path | None = None, names: Sequence[str] = NAMES, until: int | None = None
@@ -327,8 +347,9 @@ class Loop:
         found = newest_checkpoint(folder or self.run.checkpoints, self._check, names, until)
         if found is not None:
             state = found[1]
-            self.method.load_state_dict(state["method"])
-            recall(self.optimizer, state["optimizer"])
+            own = self.method.state_dict()
+            self.method.load_state_dict({name: placed_like(state["method"][name], own[name]) for name in own})
+            recall(self.optimizer, state["optimizer"], placed_like)
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.step, self.best = state["step"], state["best"]
         self.first = self.step

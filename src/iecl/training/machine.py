@@ -13,12 +13,14 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from iecl.console import counted
 from iecl.errors import UserError, lacking
 from iecl.launch import PER_CORE, Launch, usable_cores
 from iecl.training.settings import TrainingSettings
+from iecl.training.sharding import share_out
 
 log = logging.getLogger("iecl.training")
 MAPPED = 340
@@ -99,12 +101,14 @@ def on_this_machine(settings: TrainingSettings) -> TrainingSettings:
         raise UserError(words, where="--devices", do=f"give {cores} or less")
     if accelerator != "cpu" and settings.devices > count:
         raise UserError(f"this machine has {count} {accelerator} devices", where="--devices", do=f"give {count} or 0")
-    return replace(
+    chosen = replace(
         settings,
         accelerator=accelerator,
         precision=choose_precision(settings.precision, accelerator),
         devices=settings.devices or count,
     )
+    chosen.check()
+    return chosen
 
 
 def peak_memory(device: torch.device) -> int:
@@ -160,8 +164,8 @@ def make_fabric(settings: TrainingSettings, folder: Path, launch: Launch | None 
     """Lightning Fabric for this process: device, precision, loggers, and its place in a launch (see `joined`)."""
     accelerator = choose_accelerator(settings.accelerator)
     # Lightning is told who started the processes; left to itself it guesses, and refuses what it guesses.
-    several: dict[str, Any] = {"strategy": "ddp", "plugins": [TorchElasticEnvironment()]}
     alone: dict[str, Any] = {"plugins": [LightningEnvironment()]}
+    several: dict[str, Any] = {"strategy": _strategy(settings, launch), "plugins": [TorchElasticEnvironment()]}
     try:
         return Fabric(
             accelerator=accelerator,
@@ -173,6 +177,12 @@ def make_fabric(settings: TrainingSettings, folder: Path, launch: Launch | None 
         )
     except (ValueError, RuntimeError, MisconfigurationException) as problem:
         raise UserError(f"Lightning refuses this set-up: {problem}", where="training.devices, precision") from problem
+
+
+def _strategy(settings: TrainingSettings, launch: Launch | None) -> Any:
+    if settings.strategy != "fsdp" or launch is None:
+        return "ddp"
+    return ModelParallelStrategy(share_out, data_parallel_size=launch.world, tensor_parallel_size=1)
 
 
 def make_logger(name: str, folder: Path) -> Any:

@@ -1,6 +1,6 @@
 """Optimizers over the named groups of a method: AdamW and SGD from torch, and LARS."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -36,14 +36,19 @@ def forget(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> None:
 
 
 @torch.no_grad()
-def recall(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-    """Give an optimizer what it remembered of each weight; the settings of its groups stay those of this run."""
+def recall(
+    optimizer: Optimizer, saved: Mapping[str, Any], place: Callable[[Tensor, Tensor], Tensor] = lambda value, _: value
+) -> None:
+    """Give an optimizer what it remembered of each weight; the settings of its groups stay those of this run.
+
+    `place` makes of what was saved what belongs to a weight.
+    """
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
     for weight, kept in optimizer.state.items():
         for name, value in kept.items():
             if name != COUNTER:  # compiled loops go through a weight and its moments in the same order of memory
-                kept[name] = torch.empty_like(weight).copy_(value)
+                kept[name] = torch.empty_like(weight).copy_(place(value, weight))
 
 
 def remembered(optimizer: Optimizer) -> frozenset[str]:

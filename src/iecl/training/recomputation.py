@@ -35,7 +35,7 @@ def recompute_blocks(backbone: nn.Module, name: str) -> int:
     Raises:
         UserError: the backbone is not made of blocks in a row.
     """
-    blocks = list(_blocks(backbone))
+    blocks = list(blocks_in_rows(backbone))
     if not blocks:
         raise UserError(
             f"{name} is not made of blocks in a row: nothing can be computed again",
@@ -47,13 +47,13 @@ def recompute_blocks(backbone: nn.Module, name: str) -> int:
     return len(blocks)
 
 
-def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+def blocks_in_rows(module: nn.Module) -> Iterator[nn.Module]:
     """The members of the outermost rows of a network: a ResNet's blocks, a transformer's layers."""
     for child in module.children():
         if isinstance(child, nn.Sequential):
             yield from (block for block in child.children() if any(True for _ in block.children()))
         else:
-            yield from _blocks(child)
+            yield from blocks_in_rows(child)
 
 
 def _forgotten(module: nn.Module, forward: Forward, *inputs: Any, **named: Any) -> Tensor:

@@ -23,7 +23,7 @@ from iecl.training.config import (
 log = logging.getLogger("iecl.training")
 PROCESSES = ("training.devices", "training.nodes", "training.strategy")
 NORMS = "training.sync_batch_norm"
-FREE = ("data.num_workers", "training.loggers", NORMS, *PROCESSES)
+FREE = ("data.num_workers", "training.loggers", "training.requeue", NORMS, *PROCESSES)
 """Images and draws are the same for any number of workers and processes: these may be others than before."""
 
 

@@ -18,7 +18,7 @@ from iecl.brought import at_hand, to_hand_on
 from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, visible
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
 from iecl.files import write_atomically
-from iecl.launch import Launch, joined, outside_launch, rank_at_start
+from iecl.launch import WARNINGS, Launch, joined, outside_launch, rank_at_start, requeue
 from iecl.meters.outcome import outcome_table
 from iecl.meters.verdict import ONE_IMAGE, UNTRAINED, Verdict, verdict
 from iecl.runs.claim import Claim
@@ -31,6 +31,7 @@ from iecl.training.loop import Loop
 from iecl.training.machine import deterministic, lightning_quiet, make_fabric, on_this_machine, peak_memory
 from iecl.training.outcome import what_came_out
 from iecl.training.processes import run_in_processes
+from iecl.training.sharding import put_together
 from iecl.training.signals import StopFlag
 from iecl.training.trained_backbone import trained_backbone
 from iecl.weights.model import save_model
@@ -60,9 +61,18 @@ def start(config: RunConfig, claim: Claim, *, quiet: bool = False) -> dict[str, 
             _note(run, str(result))
     else:
         result = train_rank(*request)
+    if isinstance(result, Interrupted) and result.signal in WARNINGS and config.training.requeue:
+        _ask_for_more()
     if isinstance(result, UserError):
         raise result
     return result
+
+
+def _ask_for_more() -> None:
+    """Ask the scheduler that takes the machine away to start this command again, once for all processes."""
+    problem = requeue() if rank_at_start() == 0 else ""
+    if problem:
+        log.warning("the job is not run again: %s", problem)
 
 
 def _device_name(config: RunConfig) -> str:
@@ -121,6 +131,8 @@ class _Training:
             problem = self._as_user_error(raised)
             if problem is None:
                 raise
+            if self.launch is not None and not isinstance(problem, LostPeer | Interrupted):
+                parallel.leave_word(self.launch.rank, problem.what)
             with suppress(OSError, UserError):  # the run directory may be what is gone
                 if isinstance(problem, TrainingError) and self.fabric.is_global_zero and not self.run.is_replaced:
                     _write_summary(self.run, {"finished": False, "stopped": str(problem)})
@@ -146,8 +158,7 @@ class _Training:
                 return UserError(words, where="training.deterministic", do="set it to false, or take another method")
             if self.launch is None or not parallel.is_lost_peer(problem):
                 return None
-            words = str(problem).partition("\n")[0]
-            return LostPeer("another process of this run has ended, or cannot be reached", where=words, do=go_on)
+            return LostPeer(parallel.who_is_lost(self.launch.rank, self.launch.world), do="continue with --resume")
         was_trained = self.loop is not None and self.loop.step > self.loop.first
         if was_trained and isinstance(problem, UserError) and not isinstance(problem, TrainingError | Interrupted):
             return TrainingError(problem.what, where=problem.where, do=problem.do)  # nobody's spelling: it has worked
@@ -158,10 +169,11 @@ class _Training:
         loop = self.loop = Loop(self.fabric, config, self.run, self.line)
         loop.train(stop)
         loop.skipped.share()
+        state = put_together(loop.method.state_dict())
         if not self.fabric.is_global_zero:
             return {}
         seconds, steps = time.monotonic() - began, loop.steps - loop.first
-        state, epochs, file = loop.method.state_dict(), config.training.epochs, self.run.weights
+        epochs, file = config.training.epochs, self.run.weights
         trained = trained_backbone(config, state, loop.step, epochs, checkpoint="final", where=str(file))
         save_model(file, trained)
         summary: dict[str, Any] = {

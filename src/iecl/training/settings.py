@@ -74,8 +74,8 @@ class TrainingSettings:
     nodes: int = setting(1, "machines", low=1, flag="--nodes")
     strategy: str = setting(
         "auto",
-        "how processes work together; auto: ddp where there are several",
-        choices=("auto", "ddp"),
+        "how processes work together; auto: ddp where there are several; fsdp: each keeps a share of the weights",
+        choices=("auto", "ddp", "fsdp"),
         flag="--strategy",
     )
     sync_batch_norm: str = setting(
@@ -119,6 +119,9 @@ class TrainingSettings:
     keep_epochs: tuple[float, ...] = setting(
         (), "moments whose checkpoints stay: epochs, 0 for the start, or shares of the run such as 0.25", low=0
     )
+    requeue: bool = setting(
+        False, "in a SLURM job that is warned by SIGUSR1 or SIGUSR2: save, and ask SLURM to run the job again"
+    )
     loggers: tuple[str, ...] = setting(
         ("tensorboard",), "besides metrics.jsonl", choices=("tensorboard", "csv", "wandb", "mlflow")
     )
@@ -133,6 +136,14 @@ class TrainingSettings:
                 where=f"training.compile, training.{again}",
                 do="leave one of them out",
             )
+        if self.strategy == "fsdp" and self.grad_cache:
+            do = "leave it out, or use --strategy ddp"
+            raise UserError("fsdp takes whole batches", where="training.grad_cache", do=do)
+        if self.strategy == "fsdp" and self.compile:
+            raise UserError("fsdp cannot compile", where="training.compile", do="leave it out, or use --strategy ddp")
+        if self.strategy == "fsdp" and self.precision == "16-mixed":
+            do = "use bf16-mixed or 32-true, or --strategy ddp"
+            raise UserError("fsdp does not scale 16-bit gradients", where="training.precision", do=do)
 
     def kept_epochs(self) -> tuple[int, ...]:
         """The epochs after which a checkpoint is kept; of a share, the end of the epoch in which it is reached.
