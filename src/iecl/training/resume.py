@@ -13,8 +13,11 @@ from iecl.training.config import Change, RunConfig, config_from_values, differen
 
 log = logging.getLogger("iecl.training")
 PROCESSES = ("training.devices", "training.nodes", "training.strategy")
-FREE = ("data.num_workers", "training.loggers", *PROCESSES)
-"""Images and draws are the same for any number of workers and processes: these may be others than before."""
+FREE = ("data.num_workers", "data.bad_shards", "training.loggers", *PROCESSES)
+"""Images and draws are the same for any number of workers and processes: these may be others than before.
+
+And a run that a bad shard ended may go on without it.
+"""
 
 
 def settings_to_resume(
