@@ -117,13 +117,14 @@ def _matching(pattern: str) -> list[str]:
 
 
 def part_of(shard: str) -> str:
-    """The part that a shard belongs to, by a word of its name: `train`, `test`, or `all` where it does not say.
+    """The part that a shard belongs to, by a word of its name, or its folder: `train`, `test`, or else `all`.
 
     >>> part_of("s3://b/imagenet-train-0001.tar"), part_of("a/val/00.tar"), part_of("a/photos-3.tar")
     ('train', 'test', 'all')
     """
-    words = re.split(r"[^a-z]+", "/".join(shard.lower().split("/")[-2:]))
-    return "test" if set(words) & set(TEST_FOLDERS) else "train" if "train" in words else "all"
+    *_, folder, name = ("", *shard.lower().split("/"))
+    words = {folder, *re.split(r"[^a-z]+", name)}
+    return "test" if words & set(TEST_FOLDERS) else "train" if "train" in words else "all"
 
 
 def _filesystem(url: str) -> tuple[Any, str]:

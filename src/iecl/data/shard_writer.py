@@ -39,7 +39,7 @@ def pack_shards(
     data: str,
     out: Path,
     *,
-    shard_megabytes: int = MEGABYTES,
+    shard_megabytes: float = MEGABYTES,
     exclude: str = "",
     sets: Iterable[str] = (),
     overwrite: bool = False,
@@ -64,7 +64,7 @@ def pack_shards(
     """
     began = time.monotonic()
     _check_place(out, overwrite)
-    if shard_megabytes < 1:
+    if shard_megabytes <= 0:
         raise UserError(
             f"a shard of {shard_megabytes} MB holds nothing", where="--shard-megabytes", do="give 1 or more"
         )
@@ -79,7 +79,7 @@ def pack_shards(
     with ProgressLine(quiet) as line, _draft(out) as folder:
         show, before = line.count("packing images"), 0
         for part in parts:
-            part.write(folder, shard_megabytes * 2**20, settings, partial(show_part, show, before, total))
+            part.write(folder, int(shard_megabytes * 2**20), settings, partial(show_part, show, before, total))
             before += len(part.source)
     return {
         "path": str(out),
