@@ -94,9 +94,12 @@ def memory() -> None:
     few, many = (results[f"{count:,}"]["peak_megabytes"] for count in COUNTS)
     content = {
         "setting": f"PNG of 8 px with labels, batches of {BATCH}, no workers, one process",
-        "unit": "peak resident megabytes of the process",
-        "results": results,
-        "ratio": round(many / few, 4),
+        "unit": "peak resident megabytes of the process, and the larger over the smaller",
+        "results": {
+            **{f"{count} images, MB": summary([row["peak_megabytes"]]) for count, row in results.items()},
+            "ratio": summary([many / few]),
+        },
+        "epochs": results,
     }
     write("streaming_memory", "does the memory of a streamed epoch grow with the number of images?", content)
 

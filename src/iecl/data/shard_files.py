@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -130,14 +131,16 @@ def part_of(shard: str) -> str:
 def _filesystem(url: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
-    scheme = urlsplit(url).scheme
+    scheme = url.rpartition("::")[2].partition("://")[0].lower()
     try:
+        if scheme in EXTRAS:
+            import_module(EXTRAS[scheme][0])
         found: tuple[Any, str] = url_to_fs(url)
     except ImportError as problem:
-        package, extra = EXTRAS.get(scheme, (str(problem).partition(":")[0], ""))
-        if extra:
+        if scheme in EXTRAS:
+            package, extra = EXTRAS[scheme]
             raise lacking(f"a URL that begins with {scheme}://", package, extra=extra, where="--data") from problem
-        raise UserError(f"fsspec cannot read {scheme}:// URLs: {_reason(problem)}", where="--data") from problem
+        raise UserError(f"cannot read {scheme}:// URLs: {_reason(problem)}", where="--data") from problem
     except ValueError as problem:
         raise UserError(f"fsspec does not know URLs that begin with {scheme}://", where="--data") from problem
     return found
