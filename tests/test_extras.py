@@ -39,6 +39,8 @@ CASES: list[tuple[str, str, Use]] = [
     ("timm", "timm", lambda _: make_backbone("timm/resnet18")),
     ("parquet", "pyarrow", lambda folder: iecl.embed(folder / "no run", "shapes", folder / "out.parquet")),
     ("datasets", "datasets", lambda folder: open_source(DataSettings(name=str(saved_dataset(folder))))),
+    ("http", "aiohttp", lambda _: open_source(DataSettings(name="http://127.0.0.1:9/a.tar"))),
+    ("s3", "s3fs", lambda _: open_source(DataSettings(name="s3://bucket/a.tar"))),
     ("onnx", "onnx", export_onnx),
     ("onnx", "onnxscript", export_onnx),
     ("onnx", "onnxruntime", export_onnx),

@@ -297,8 +297,15 @@ def compare(results: Sequence[str | Path], evaluation: str = "") -> dict[str, An
 
 
 @speaks_python
-def pack(data: str | Path, out: str | Path, **options: Any) -> dict[str, Any]:
-    """Decode a folder of images once, into a file to give in the folder's place: see `iecl.data.pack_writer.pack`."""
+def pack(data: str | Path, out: str | Path, *, shards: bool = False, **options: Any) -> dict[str, Any]:
+    """Decode a folder of images once, into a file to give in the folder's place: see `iecl.data.pack_writer.pack`.
+
+    With `shards=True` the files go as they are into tar shards: see `iecl.data.shard_writer.pack_shards`.
+    """
+    if shards:
+        from iecl.data.shard_writer import pack_shards
+
+        return pack_shards(str(data), Path(out), **options)
     from iecl.data.pack_writer import pack as write
 
     return write(str(data), Path(out), **options)

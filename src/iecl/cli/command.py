@@ -17,7 +17,7 @@ from iecl.runs.directory import strict_json
 
 VERBS = {
     "doctor": "look for what is wrong with images: damage, copies, leaks, outliers; and with a backbone for more",
-    "pack": "decode a folder of images once, into one file to train from",
+    "pack": "decode a folder of images once, into one file to train from; or write shards to stream from",
     "plan": "try a few steps and predict memory, time and disk of a run",
     "pretrain": "train a backbone on a folder of images",
     "extend": "continue a run for more epochs, with a new schedule",

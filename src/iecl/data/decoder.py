@@ -40,6 +40,8 @@ from iecl.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "AVIF")
 ImageArray = npt.NDArray[np.uint8]
+File = bytes | str | os.PathLike[str] | io.BytesIO
+"""A path, or what a file would hold."""
 _DRAFT = 1.5
 """How many times the square's side a JPEG must at least be decoded to.
 
@@ -98,7 +100,7 @@ def nothing_readable(name: str, reasons: Counter[str]) -> UserError:
 
 
 def decode(
-    path: bytes | str | os.PathLike[str], side: int, max_pixels: int, square: ImageArray | None = None
+    path: File, side: int, max_pixels: int, square: ImageArray | None = None
 ) -> tuple[ImageArray, tuple[int, int]]:
     """The first frame of an image as (3, side, side), and the (height, width) that it had.
 
@@ -228,7 +230,7 @@ class Examined:
     """What a JPEG was compressed with; empty for others."""
 
 
-def examine(path: bytes | str | os.PathLike[str], side: int, max_pixels: int) -> Examined:
+def examine(path: File, side: int, max_pixels: int) -> Examined:
     """A small version of an image whose shorter side is `side` or more, if the image's is; without torch.
 
     Raises:
@@ -264,7 +266,7 @@ def _is_animated(image: Image.Image) -> bool:
         return True
 
 
-def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int, *, is_upright: bool = False) -> ImageArray:
+def decode_whole(path: File, max_pixels: int, *, is_upright: bool = False) -> ImageArray:
     """The first frame of an image as (3, height, width), pixels as they are stored: EXIF turns it only if asked for.
 
     For images with boxes or masks, which were drawn on the stored pixels.
@@ -281,7 +283,7 @@ def decode_whole(path: bytes | str | os.PathLike[str], max_pixels: int, *, is_up
         return np.ascontiguousarray(pixels if turn is None else turn(pixels))
 
 
-def decode_numbers(path: bytes | str | os.PathLike[str], max_pixels: int) -> ImageArray:
+def decode_numbers(path: File, max_pixels: int) -> ImageArray:
     """A mask as (height, width): the stored number of each pixel, which is an index where there is a palette.
 
     Raises:
@@ -296,7 +298,7 @@ def decode_numbers(path: bytes | str | os.PathLike[str], max_pixels: int) -> Ima
         return np.array(image)
 
 
-def header_size(path: bytes | str | os.PathLike[str], max_pixels: int) -> tuple[int, int]:
+def header_size(path: File, max_pixels: int) -> tuple[int, int]:
     """The (height, width) that a file declares, before it is turned upright; nothing is decoded.
 
     Raises:
@@ -312,8 +314,12 @@ def header_size(path: bytes | str | os.PathLike[str], max_pixels: int) -> tuple[
         return height, width
 
 
-def _content(path: bytes | str | os.PathLike[str], max_pixels: int) -> io.BytesIO:
+def _content(path: File, max_pixels: int) -> io.BytesIO:
     """The bytes of a file. Decoders read from memory: a false length in the file then cannot claim any."""
+    if isinstance(path, io.BytesIO):
+        if not path.getbuffer().nbytes:
+            raise Unreadable("empty file")
+        return path
     try:
         # Without O_NONBLOCK a pipe that took an image's place would wait forever.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -17,6 +17,8 @@ from iecl.data.listing import Listing, printable
 from iecl.data.pack_format import open_packed
 from iecl.data.places import is_files, is_pattern, is_saved_dataset, list_places, parts_of
 from iecl.data.settings import DataSettings
+from iecl.data.shard_files import is_shards, is_url
+from iecl.data.shard_set import ShardSet, open_shards
 from iecl.errors import UserError, did_you_mean
 from iecl.launch import usable_cores
 
@@ -66,24 +68,26 @@ def _with_exclusion(settings: DataSettings, kind: str) -> DataSettings:
 
 
 def kind_of(settings: DataSettings) -> str:
-    """What images come from: `named`, a dataset; `brought`, by a Python program; `packed`; or `files`.
+    """What images come from: `named`, a dataset; `brought`, by a Python program; `packed`; `shards`; or `files`.
 
     Raises:
         UserError: there are several, and not all of them are files.
     """
     kinds = [_kind(name) for name in settings.names]
-    if len(kinds) > 1 and set(kinds) != {"files"}:
+    if len(kinds) > 1 and set(kinds) not in ({"files"}, {"shards"}):
         name = next(name for name, kind in zip(settings.names, kinds, strict=True) if kind != "files")
         raise UserError(
             f"{name} cannot be joined with other images",
             where="--data",
-            do="several are folders, lists of paths, patterns or images; iecl pack makes one file of these",
+            do="several are folders, lists of paths, patterns or images, or all of them shards; iecl pack joins files",
         )
     return kinds[0]
 
 
 def _kind(name: str) -> str:
     path = folder_of(name)
+    if is_url(name) or (path is not None and is_shards(str(path))):
+        return "shards"
     if path is None:
         return "brought" if is_brought(name) else "named"
     if is_saved_dataset(path):
@@ -92,14 +96,14 @@ def _kind(name: str) -> str:
 
 
 def folder_of(name: str) -> Path | None:
-    """The folder, list, pattern or packed file that a name stands for, or None for a named dataset or an object.
+    """The folder, list, pattern or file that a name stands for, or None for a named dataset, an object or a URL.
 
     A named dataset goes first; a folder of the same name can be written `./name`.
     """
-    if name in DATASETS or is_brought(name):
+    if name in DATASETS or is_brought(name) or is_url(name):
         return None
     folder = Path(name).expanduser()
-    if not folder.exists() and folder.name == name and not is_pattern(name):
+    if not folder.exists() and folder.name == name and not is_pattern(name) and not is_shards(name):
         shown = printable(os.fsencode(name))
         do = did_you_mean(name, DATASETS)
         raise UserError(f"there is no folder and no dataset called {shown!r}", where="--data", do=do)
@@ -111,6 +115,8 @@ def has_test(settings: DataSettings) -> bool:
     kind = kind_of(settings)
     if kind == "files":
         return "test" in parts_of(settings.names)
+    if kind == "shards":
+        return "test" in shards_of(settings).parts
     return kind == "named" or (kind == "packed" and "test" in open_packed(Path(settings.name)).parts)
 
 
@@ -125,6 +131,8 @@ def count_images(settings: DataSettings) -> int:
         count = FACTS[settings.name].train
     elif kind == "packed":
         count = len(open_packed(Path(settings.name)).part_for("pretrain").tables["labels"])
+    elif kind == "shards":
+        count = shards_of(settings).part_for("pretrain").count
     else:
         count = len(training_files(settings))
     if count == 1:
@@ -143,6 +151,8 @@ def usual_side(settings: DataSettings) -> float:
         from iecl.data.brought_source import brought_images
 
         return brought_images(settings.name).short_side()
+    if kind == "shards":
+        return shards_of(settings).short_side
     return FACTS[settings.name].decode_size if kind == "named" else open_packed(Path(settings.name)).short_side
 
 
@@ -238,7 +248,23 @@ def _for_packed(settings: DataSettings) -> DataSettings:
     return replace(settings, labels=labels, image_size=image_size, decode_size=file.side)
 
 
-_CHOOSERS = {"files": _for_files, "brought": _for_brought, "packed": _for_packed}
+def shards_of(settings: DataSettings) -> ShardSet:
+    """The shards that the data are; an index that is not there is made, which takes as long as to read them once."""
+    return open_shards((settings.names, settings.bad_shards == "skip"))
+
+
+def _for_shards(settings: DataSettings) -> DataSettings:
+    if _is_resolved(settings):
+        return settings
+    found = shards_of(settings)
+    classes = found.part_for("train").classes
+    if settings.labels == "folders" and not classes:
+        do = "give a sample a .cls or .json member, or set it to none"
+        raise UserError(f"{settings.name} has no labels", where="data.labels = folders", do=do)
+    return _for_sides(settings, found.short_side, len(classes) > 1)
+
+
+_CHOOSERS = {"files": _for_files, "brought": _for_brought, "packed": _for_packed, "shards": _for_shards}
 
 
 def _decode_size(image_size: int, short: float) -> int:

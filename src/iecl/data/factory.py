@@ -1,8 +1,10 @@
 """From the settings to a source of images."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 from iecl import counter
 from iecl.data.brought_source import BroughtImages, ItemsSource, brought_images
 from iecl.data.datasets import DATASETS
-from iecl.data.defaults import files_of, has_test, kind_of, resolve_data, training_files
+from iecl.data.defaults import files_of, has_test, kind_of, resolve_data, shards_of, training_files
 from iecl.data.folder import FolderSource
 from iecl.data.labels import class_folders, numbered
 from iecl.data.listing import Listing, one_walk, printable
@@ -20,6 +22,7 @@ from iecl.data.pack_format import open_packed
 from iecl.data.packed_source import PackedSource
 from iecl.data.planted_source import PlantedSource
 from iecl.data.settings import DataSettings
+from iecl.data.shard_source import ShardSource
 from iecl.data.shortcuts import parse_shortcut
 from iecl.data.skipped_files import Skipping, refuse_too_many
 from iecl.data.source import ArraySource, ChosenSource, Decoding, Numbers, OnBad, Progress, Source, name_in
@@ -38,7 +41,7 @@ def open_source(
     is_shared: bool = False,
     listed: str = "",
 ) -> Source:
-    """The images of one split of a folder, a packed file or a named dataset.
+    """The images of one split of a folder, a packed file, shards or a named dataset.
 
     A folder without `train` and `test` inside is all there is to train on. To measure on it nevertheless, `test` is a
     fixed fifth of it (of each class, where there are classes), and `train-part` the other four fifths; with splits of
@@ -105,6 +108,8 @@ def _whole_source(settings: DataSettings, split: str, on_bad: OnBad) -> Source:
         return named
     if split not in SPLITS:
         raise UserError(f"a folder has no split {split!r}", where="split", do=did_you_mean(split, SPLITS))
+    if kind == "shards":
+        return _shard_source(settings, split, on_bad)
     if kind == "packed":
         return _packed_source(settings, Path(settings.name), split, on_bad)
     if kind == "brought":
@@ -127,6 +132,21 @@ def _packed_source(settings: DataSettings, path: Path, split: str, on_bad: OnBad
         return source
     (index,) = np.nonzero(part.tables["held_out"] == (split == "test"))
     return ChosenSource(source, index)
+
+
+def _shard_source(settings: DataSettings, split: str, on_bad: OnBad) -> Source:
+    found = shards_of(settings)
+    for shard, reason in found.skipped:
+        on_bad(printable(os.fsencode(shard)), reason)
+    part = found.part_for(split)
+    how: dict[str, Any] = {"side": settings.decode_size, "max_pixels": settings.max_pixels}
+    how |= {"channels": settings.channels, "skips": settings.bad_shards == "skip"}
+    source = ShardSource(part, **how, with_labels=settings.labels != "none")
+    if part.name != "all" or split in ("pretrain", "train"):
+        return source
+    labels = source.labels if len(part.classes) < 2 else part.labels()
+    (index,) = np.nonzero(is_test_fifth(source.listing, labels) == (split == "test"))
+    return source.select(index)
 
 
 def _brought_source(images: BroughtImages, settings: DataSettings, split: str) -> Source:

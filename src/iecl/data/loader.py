@@ -1,7 +1,8 @@
 """Batches of an epoch, the same ones for any number of workers and processes, from any step on.
 
-The order is a permutation keyed by (seed, epoch); step, process and row give a position in it. A file that cannot be
-read is replaced by one that the position alone decides on. Nothing depends on which worker is quicker.
+The order is a permutation keyed by (seed, epoch), of shards one that reads them in large pieces (`stream_order.py`);
+step, process and row give a position in it. A file that cannot be read is replaced by one that the position alone
+decides on. Nothing depends on which worker is quicker.
 """
 
 import atexit
@@ -10,7 +11,7 @@ import signal
 import warnings
 import weakref
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,12 +29,15 @@ from iecl.data.batch import Batch, Pixels
 from iecl.data.decoder import nothing_readable
 from iecl.data.skipped_files import Skipping
 from iecl.data.slots import Slots
-from iecl.data.source import Numbers, OnBad, Source, expect, read_into
+from iecl.data.source import Fetching, Numbers, OnBad, Source, expect, read_into
+from iecl.data.stream_order import StreamOrder, order_of
 from iecl.errors import TrainingError, UserError
 from iecl.launch import STOPS
 
 _AHEAD = 2
 """Batches that each worker works on in advance, or that a source in this process is told of."""
+_FETCHED_ROWS = 1024
+"""Images that are fetched from shards in advance."""
 _DRAWS = 32  # a neighbor would do, but bad files come in runs: whole folders that were not copied
 
 
@@ -47,6 +51,8 @@ class _Request:
     """Decides what stands in for bad rows; None: they are left out."""
     slot: int | None = None
     """Where a worker leaves the pixels."""
+    contents: Sequence[bytes | str] | UserError | None = None
+    """What was fetched for a worker, which only decodes it, or why it could not be; None: the source is read."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,8 @@ class _Reader(Dataset[_Made]):
         self.slots: Slots | None = None
 
     def __getitem__(self, request: _Request) -> _Made:
+        if isinstance(request.contents, UserError):
+            return request.contents
         try:
             answer = self._answer(request)
         except UserError as problem:  # raised in a worker it would arrive as the text of a traceback
@@ -94,9 +102,15 @@ class _Reader(Dataset[_Made]):
         return _Sent(request.slot, tuple(others), answer.bad)
 
     def _pixels(self, request: _Request) -> Pixels:
-        if self.slots is None or request.slot is None:
-            return self.source.read(request.index)
-        return read_into(self.source, self.slots.room(request.slot, len(request.index)), request.index)
+        room = None
+        if self.slots is not None and request.slot is not None:
+            room = self.slots.room(request.slot, len(request.index))
+        if isinstance(self.source, Fetching) and isinstance(request.contents, Sequence):
+            if room is None:
+                shape = (len(request.index), self.source.channels, self.source.side, self.source.side)
+                room = np.empty(shape, np.uint8)
+            return self.source.decode_into(room, request.contents)
+        return self.source.read(request.index) if room is None else read_into(self.source, room, request.index)
 
     def _answer(self, request: _Request) -> _Answer:
         pixels = self._pixels(request)
@@ -148,6 +162,7 @@ class _Pool:
         self._reader, self._batch = _Reader(source), batch
         self._requests = _Requests()
         self._workers = 0 if source.is_decoded else workers
+        self._ahead = max(_AHEAD * 2, _FETCHED_ROWS // batch) if isinstance(source, Fetching) else _AHEAD
         self._loader: DataLoader[_Made] | None = None
         self._running: Any = None
         """The loader's iterator, which has the workers."""
@@ -184,6 +199,8 @@ class _Pool:
         if self._loader is None:
             self._loader = self._make_loader()
         slots = self._reader.slots
+        if isinstance(self._reader.source, Fetching):
+            requests = map(partial(_with_contents, self._reader.source), self._expected(requests))
         self._requests.current = (replace(one, slot=slots.reserve()) for one in requests) if slots else requests
         try:
             with _held_back(STOPS):  # workers that start now are deaf before they can hear
@@ -212,15 +229,18 @@ class _Pool:
         )
 
     def _without(self, requests: Iterable[_Request]) -> Iterator[_Made]:
-        """Answer in this process; the source is told of each request while the ones before it are worked on."""
+        """Answer in this process."""
+        return map(self._reader.__getitem__, self._expected(requests))
+
+    def _expected(self, requests: Iterable[_Request]) -> Iterator[_Request]:
+        """The requests; the source is told of each while the ones before it are worked on."""
         waiting: deque[_Request] = deque()
         for request in requests:
             expect(self._reader.source, request.index)
             waiting.append(request)
-            if len(waiting) > _AHEAD:
-                yield self._reader[waiting.popleft()]
-        while waiting:
-            yield self._reader[waiting.popleft()]
+            if len(waiting) > self._ahead:
+                yield waiting.popleft()
+        yield from waiting
 
     def _make_loader(self) -> "DataLoader[_Made]":
         # Asked for in this way, and given to the loader, the choice stays open for whoever has not made it yet.
@@ -242,6 +262,14 @@ class _Pool:
                 persistent_workers=True,
                 generator=torch.Generator(),  # the loader draws a seed that nobody uses; not from the global state
             )
+
+
+def _with_contents(source: Fetching, request: _Request) -> _Request:
+    """A request with all that a worker needs: one process fetches, however many decode."""
+    try:
+        return replace(request, contents=source.fetch(request.index))
+    except UserError as problem:
+        return replace(request, contents=problem)
 
 
 _POOLS: "weakref.WeakSet[_Pool]" = weakref.WeakSet()
@@ -313,14 +341,14 @@ class Loader:
 
     def epoch(self, epoch: int, first: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch for this process, from step `first` on."""
-        order = counter.permutation(counter.key(self.seed, "order", epoch), len(self.source)).numpy()
+        order = order_of(self.source, counter.key(self.seed, "order", epoch), self.batch * self.world)
         replacement_key = counter.key(self.seed, "replacement", epoch)
         requests = (self._request(order, step, replacement_key) for step in range(first, self.steps))
         for answer in self._pool.answers(requests):
             self._report(answer)
             yield answer.batch
 
-    def _request(self, order: Numbers, step: int, replacement_key: int) -> _Request:
+    def _request(self, order: "Numbers | StreamOrder", step: int, replacement_key: int) -> _Request:
         start = (step * self.world + self.rank) * self.batch
         rows = slice(start, start + self.batch)
         return _Request(order[rows], np.arange(rows.start, rows.stop), replacement_key)

@@ -47,7 +47,9 @@ def load_into_memory(
     images, (index, sizes, skipped) = shared or _from_this_process(source, workers, progress)
     kept = source.select(index) if skipped else source
     images = images[: len(index)]
-    return ArraySource(source.name, images, kept.labels, source.classes, sizes=sizes, path=kept.path), skipped
+    made = ArraySource(source.name, images, kept.labels, source.classes, sizes=sizes, path=kept.path)
+    made.bounds = getattr(kept, "bounds", None)
+    return made, skipped
 
 
 def _decode_all(source: Decoding, images: _Images, workers: int, progress: Progress | None) -> _Decoded:

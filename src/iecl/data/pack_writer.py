@@ -24,6 +24,7 @@ from iecl.data.loader import in_order
 from iecl.data.pack_format import FIRST, TABLES, checksum, prelude_of
 from iecl.data.packed_source import sums_of
 from iecl.data.settings import DataSettings
+from iecl.data.shard_source import ShardSource
 from iecl.data.skipped_files import refuse_too_many
 from iecl.data.source import Numbers, Progress
 from iecl.errors import UserError
@@ -66,15 +67,15 @@ def pack(
     """
     began = time.monotonic()
     _check_place(out, overwrite)
-    settings = resolve_data(_settings(data, side, exclude, sets))
-    parts = _parts(settings)
+    settings = resolve_data(pack_settings(data, side, exclude, sets))
+    parts = [_PartWriter(name, source, skipped=skipped) for name, source, skipped in listed_parts(settings)]
     total = sum(len(part.source) for part in parts)
-    _check_space(out, _most_bytes(parts, settings.decode_size))
+    check_space(out, _most_bytes(parts, settings.decode_size))
     with ProgressLine(quiet) as line, _draft(out) as file:
         file.seek(FIRST)
         done = 0
         for part in parts:
-            part.write_pixels(file, settings, partial(_show, line.count("packing images"), done, total))
+            part.write_pixels(file, settings, partial(show_part, line.count("packing images"), done, total))
             done += len(part.source)
         rows = [part.write_tables(file) for part in parts]
         header = _header(settings, parts, rows)
@@ -95,7 +96,8 @@ def pack(
     }
 
 
-def _settings(data: str, side: int, exclude: str, sets: Iterable[str]) -> DataSettings:
+def pack_settings(data: str, side: int, exclude: str, sets: Iterable[str]) -> DataSettings:
+    """What is packed, by words of a command."""
     given = {"data": {"name": data, "decode_size": side, "exclude": exclude}}
     values = reduce(merge, map(parse_assignment, sets), given)
     strange = sorted(set(values) - {"data"})
@@ -108,7 +110,8 @@ def _settings(data: str, side: int, exclude: str, sets: Iterable[str]) -> DataSe
     return build(DataSettings, values["data"], "data", "--side" if side else "--set")
 
 
-def _show(show: Progress, before: int, total: int, done: int) -> None:
+def show_part(show: Progress, before: int, total: int, done: int) -> None:
+    """Show how many are done in all, `before` this part and of it."""
     show(before + done, total)
 
 
@@ -117,7 +120,7 @@ class _PartWriter:
     """A split while it is written."""
 
     name: str
-    source: FolderSource
+    source: FolderSource | ShardSource
     start: int = 0
     columns: dict[str, list[Numbers]] = field(default_factory=lambda: {"index": [], "sizes": [], "sums": []})
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -136,7 +139,7 @@ class _PartWriter:
 
     def skip(self, path: str, reason: str) -> None:
         """Note a file that is left out, by its path below the part's folder."""
-        self.skipped.append((path.removeprefix(self.source.name).lstrip("/"), reason))
+        self.skipped.append((below(self.source.name, path), reason))
 
     def write_tables(self, file: BinaryIO) -> dict[str, Any]:
         """Append what is known of the images besides their pixels; returns the part's row of the header."""
@@ -166,21 +169,24 @@ class _PartWriter:
         return float(np.median(np.concatenate(self.columns["sizes"]).min(axis=1)))
 
 
-def _parts(settings: DataSettings) -> list[_PartWriter]:
-    """The splits of the data, each a list of files."""
+def listed_parts(settings: DataSettings) -> list[tuple[str, FolderSource | ShardSource, list[tuple[str, str]]]]:
+    """The splits of the data: name, images, and what could not be listed by its path below the part's folder."""
     splits = {"train": "pretrain", "test": "test"} if has_test(settings) else {"all": "pretrain"}
     found = []
     for name, split in splits.items():
         failures: list[tuple[str, str]] = []
         source = list_source(settings, split, on_bad=lambda *failure, all=failures: all.append(failure))
-        if not isinstance(source, FolderSource):
+        if not isinstance(source, FolderSource | ShardSource):
             raise UserError(
                 f"{settings.name} is decoded already", where="iecl pack", do=f"use it as it is: --data {settings.name}"
             )
-        found.append(_PartWriter(name, source))
-        for failure in failures:
-            found[-1].skip(*failure)
+        found.append((name, source, [(below(source.name, path), reason) for path, reason in failures]))
     return found
+
+
+def below(folder: str, path: str) -> str:
+    """A path below a folder."""
+    return path.removeprefix(folder).lstrip("/")
 
 
 def _append(file: BinaryIO, table: "np.ndarray[Any, Any]") -> dict[str, Any]:
@@ -210,12 +216,17 @@ def _check_place(out: Path, overwrite: bool) -> None:
     """What can be refused is refused before the work."""
     if out.is_dir():
         raise UserError(f"{out} is a folder", where="--out", do="name a file in it")
+    check_folder(out)
+    if out.exists() and not overwrite:
+        raise UserError(f"{out} is there already", where="--out", do="add --overwrite, or name another file")
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a place that nothing can be written to."""
     if not out.parent.is_dir():
         raise UserError(f"there is no folder {out.parent}", where="--out", do="make it, or name another")
     if not os.access(out.parent, os.W_OK):
         raise UserError(f"nothing may be written to {out.parent}", where="--out", do="name another folder")
-    if out.exists() and not overwrite:
-        raise UserError(f"{out} is there already", where="--out", do="add --overwrite, or name another file")
 
 
 def _most_bytes(parts: list[_PartWriter], side: int) -> int:
@@ -224,7 +235,8 @@ def _most_bytes(parts: list[_PartWriter], side: int) -> int:
     return sum(len(part.source) * each + len(part.source.listing.names) for part in parts) + _ROOM
 
 
-def _check_space(out: Path, need: int) -> None:
+def check_space(out: Path, need: int) -> None:
+    """Refuse what does not fit on the disk."""
     free = shutil.disk_usage(out.parent).free
     if free < need:
         raise UserError(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from iecl.data.listing import EXTENSIONS, Listing, kept_for_one_walk, list_images, printable, splits
+from iecl.data.shard_files import is_shards
 from iecl.errors import UserError
 from iecl.files import read_text
 
@@ -43,7 +44,9 @@ def is_image(path: str | Path) -> bool:
 
 
 def is_files(name: str) -> bool:
-    """Whether a name stands for image files, and not for a packed file."""
+    """Whether a name stands for image files, and not for a packed file or shards."""
+    if is_shards(name):
+        return False
     return is_pattern(name) or not Path(name).is_file() or Path(name).suffix.lower() in LISTS or is_image(name)
 
 

@@ -84,7 +84,7 @@ class PlantedSource:
     def __init__(self, whole: Source, shortcut: Shortcut) -> None:
         self.whole, self.shortcut = whole, shortcut
         self.name, self.classes, self.labels = whole.name, whole.classes, whole.labels
-        self.is_decoded = whole.is_decoded
+        self.is_decoded, self.bounds = whole.is_decoded, getattr(whole, "bounds", None)
         keys = (counter.key(0, name_in(whole, i)) for i in range(len(whole)))
         self.names: Numbers = np.fromiter(keys, np.int64, len(whole))
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from iecl.data.shard_files import refuse_secrets
 from iecl.data.shortcuts import parse_shortcut
 from iecl.files import LARGEST
 from iecl.settings import setting
@@ -15,7 +16,7 @@ class DataSettings:
     """Everything that decides which pixels a run sees."""
 
     name: str = setting(
-        "shapes", "folder of images, list of paths, pattern, packed file, or a name from: iecl list datasets"
+        "shapes", "folder of images, list of paths, pattern, packed file, shards, or a name from: iecl list datasets"
     )
     more: tuple[str, ...] = setting((), "further folders, lists or patterns whose images are a part of the same data")
     exclude: str = setting("", "list of images to leave out, as iecl doctor writes it", flag="--exclude")
@@ -52,6 +53,9 @@ class DataSettings:
         0.5, "share of the files above which unreadable ones end the work; 1: never", low=0, high=1
     )
 
+    bad_shards: str = setting(
+        "stop", "what a shard that is missing or damaged does: end the work, or be left out", choices=("stop", "skip")
+    )
     validation: bool = setting(
         False, "keep a tenth of the training images out of training, and measure on it and not on the test images"
     )
@@ -66,6 +70,8 @@ class DataSettings:
             parse_shortcut(self.plant)
             if self.channels != 3:
                 raise ValueError("data.plant needs images with three channels")
+        for name in self.names:
+            refuse_secrets(name)
         if 0 < self.image_size < LEAST_SIDE:
             raise ValueError(f"data.image_size is {self.image_size}, it must be at least {LEAST_SIDE}, or 0")
         for name in ("mean", "std"):

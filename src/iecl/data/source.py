@@ -1,6 +1,6 @@
 """Where pixels come from: anything that reads rows by number, and the source that holds them all in memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -59,6 +59,17 @@ class Decoding(Source, Protocol):
         """Some of the images, in the order given."""
 
 
+@runtime_checkable
+class Fetching(Decoding, Protocol):
+    """A source whose images come from far away: what one process fetches, others decode."""
+
+    def fetch(self, index: Numbers) -> Sequence[bytes | str]:
+        """The bytes of these images, or of one that cannot be had the reason."""
+
+    def decode_into(self, images: ImageArray, contents: Sequence[bytes | str]) -> Pixels:
+        """What was fetched, decoded into memory that is there already."""
+
+
 class ArraySource:
     """Images that are in memory already.
 
@@ -68,6 +79,8 @@ class ArraySource:
     """
 
     is_decoded = True
+    bounds: Numbers | None = None
+    """Where blocks begin, of images that come from shards: their order does not depend on where they are kept."""
 
     def __init__(
         self,

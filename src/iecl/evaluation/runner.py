@@ -15,6 +15,7 @@ from iecl.comparison.results import packed
 from iecl.console import ProgressLine
 from iecl.data.defaults import folder_of
 from iecl.data.listing import one_walk
+from iecl.data.shard_files import is_url
 from iecl.errors import UserError
 from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.baselines import baseline_model
@@ -179,7 +180,7 @@ def _file_in_run(name: str, evaluation: Evaluation, context: EvaluationContext, 
 
 def _short_name(data: str) -> str:
     """A part of a file's name: the dataset's own, or a folder's last part and four digits that tell folders apart."""
-    if folder_of(data) is None:
+    if folder_of(data) is None and not is_url(data):
         return data.replace(":", "-")
     plain = re.sub(r"[^A-Za-z0-9_.]+", "_", Path(data).name) or "folder"
     return f"{plain[:40]}-{blake2b(data.encode(errors='surrogateescape'), digest_size=2).hexdigest()}"

@@ -12,6 +12,8 @@ from typing import Any
 from iecl.data.defaults import folder_of, resolve_data
 from iecl.data.pack_format import open_packed
 from iecl.data.places import is_files, list_places, parts_of
+from iecl.data.shard_files import is_shards
+from iecl.data.shard_set import open_shards
 from iecl.errors import UserError, did_you_mean
 from iecl.evaluation import EVALUATIONS
 from iecl.files import open_plain
@@ -22,7 +24,7 @@ from iecl.training.config import NAMES, RunConfig, make_config, with_data, with_
 
 FREE = {
     "saib": ("init_from",),
-    "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable"),
+    "data": ("name", "root", "download", "cache_megabytes", "num_workers", "max_unreadable", "bad_shards"),
     "training": (
         *("accelerator", "strategy", "gradient_checkpointing", "deterministic", "loggers", "requeue"),
         *("log_steps", "meter_steps", "online_eval_epochs", "outcome", "checkpoint_steps", "keep_epochs"),
@@ -91,6 +93,10 @@ def content_of(name: str) -> str:
     The name of a folder is a part of it, since uncompressed images of two versions of a dataset may agree in the rest.
     """
     path = folder_of(name)
+    if is_shards(str(path or name)):
+        shards = open_shards(((str(path or name),), False))
+        images = sum(part.count for part in shards.parts.values())
+        return f"{Path(name).name}-{images}-{shards.content}"
     if path is None:
         return name
     count, digest = 0, blake2b(digest_size=6)

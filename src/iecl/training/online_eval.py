@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from copy import deepcopy
 from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from iecl import counter
 from iecl.data.source import Source
+from iecl.data.stream_order import some_of
 from iecl.meters.embedding import neighbor_accuracy
 from iecl.meters.label_free import SCORES
 from iecl.parts.other_norm import alone
@@ -29,13 +31,16 @@ class FixedSample:
     """Some training images, those with labels if there are any, and what the encoder of the moment makes of them."""
 
     def __init__(self, source: Source, config: RunConfig, device: torch.device) -> None:
-        labels = torch.from_numpy(source.labels)
-        labeled = (labels >= 0).nonzero().squeeze(1)
-        self.has_classes = len(labeled) > NEIGHBORS and len(source.classes) > 1
-        chosen = labeled if self.has_classes else torch.arange(len(source))
-        order = counter.permutation(counter.key(config.training.seed, "online neighbours"), len(chosen))
-        self.index = chosen[order[:MOST_IMAGES]]
-        self.source, self.labels, self.data, self.device = source, labels, config.data, device
+        labels, key = source.labels, counter.key(config.training.seed, "online neighbours")
+        count = int((labels >= 0).sum())
+        self.has_classes = count > NEIGHBORS and len(source.classes) > 1
+        if self.has_classes and count < len(source):
+            labeled = np.flatnonzero(labels >= 0)
+            index = labeled[counter.permutation(key, count).numpy()[:MOST_IMAGES]]
+        else:
+            index = some_of(source, key, MOST_IMAGES)
+        self.index = torch.from_numpy(index)
+        self.source, self.data, self.device = source, config.data, device
         self.share = plain_share(config.data.image_size)
         self.is_possible = len(self.index) >= LEAST_IMAGES
 
@@ -77,4 +82,8 @@ class FixedSample:
             good[[row for row, _ in pixels.bad]] = False
             images, sizes = send(pixels.images[good], self.device), pixels.sizes[good]
             x = make_plain(images, sizes, self.data.image_size, self.data.mean, self.data.std, self.share)
-            yield x, self.labels[index][good]
+            yield x, self.labels(index)[good]
+
+    def labels(self, index: Tensor) -> Tensor:
+        """The classes of some images of the source."""
+        return torch.from_numpy(self.source.labels[index.numpy()])

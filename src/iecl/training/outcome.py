@@ -96,7 +96,7 @@ def _batches(sample: FixedSample, count: int, size: int = BATCH) -> Iterator[Bat
         good = torch.ones(len(index), dtype=torch.bool)
         good[[row for row, _ in pixels.bad]] = False
         if good.any():
-            labels = sample.labels[index][good]
+            labels = sample.labels(index)[good]
             batch = Batch(pixels.images[good], pixels.sizes[good], labels, index[good], positions[good])
             yield batch.to(sample.device)
 

@@ -28,7 +28,9 @@ from iecl.data.defaults import median_short_side, usual_side
 from iecl.data.factory import fits_in_memory, list_source
 from iecl.data.folder import FolderSource
 from iecl.data.memory_cache import load_into_memory
+from iecl.data.shard_source import ShardSource
 from iecl.data.source import ChosenSource, Numbers, Source
+from iecl.data.stream_order import StreamOrder, order_of
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory, strict_json
 from iecl.training.config import RunConfig, config_from_values
@@ -132,11 +134,12 @@ def open_part(config: RunConfig, need: int, seconds: float) -> Opened:
     began = time.monotonic()
     listed = list_source(config.data, "pretrain", _pass_over)
     listing = time.monotonic() - began
-    order = counter.permutation(counter.key(config.training.seed, "probe"), len(listed)).numpy()
-    if not isinstance(listed, FolderSource):
+    order = order_of(listed, counter.key(config.training.seed, "probe"))
+    if not isinstance(listed, FolderSource | ShardSource):
         whole = ChosenSource(listed, _some(order, need, MOST_IMAGES))
         return Opened(whole, len(listed), listing, 0.0, usual_side(config.data))
-    side = median_short_side(listed.listing, listed.max_pixels)
+    is_folder = isinstance(listed, FolderSource)
+    side = median_short_side(listed.listing, listed.max_pixels) if is_folder else usual_side(config.data)
     began = time.monotonic()
     listed.read(order[:DECODED])
     decode = (time.monotonic() - began) / min(DECODED, len(listed))
@@ -152,7 +155,7 @@ def open_part(config: RunConfig, need: int, seconds: float) -> Opened:
     return Opened(source, images, listing + (time.monotonic() - began) * times, 0.0, side)
 
 
-def _some(order: Numbers, need: int, count: int) -> Numbers:
+def _some(order: "Numbers | StreamOrder", need: int, count: int) -> Numbers:
     return np.sort(order[: max(need, count)])
 
 

@@ -23,8 +23,11 @@ from iecl.training.config import (
 log = logging.getLogger("iecl.training")
 PROCESSES = ("training.devices", "training.nodes", "training.strategy")
 NORMS = "training.sync_batch_norm"
-FREE = ("data.num_workers", "training.loggers", "training.requeue", NORMS, *PROCESSES)
-"""Images and draws are the same for any number of workers and processes: these may be others than before."""
+FREE = ("data.num_workers", "data.bad_shards", "training.loggers", "training.requeue", NORMS, *PROCESSES)
+"""Images and draws are the same for any number of workers and processes: these may be others than before.
+
+And a run that a bad shard ended may go on without it.
+"""
 
 
 def settings_to_resume(

@@ -25,6 +25,7 @@ from iecl.console import ProgressLine
 from iecl.data.datasets import DATASETS
 from iecl.data.factory import list_source
 from iecl.data.folder import FolderSource
+from iecl.data.shard_source import ShardSource
 from iecl.data.source import ArraySource
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig
@@ -244,7 +245,7 @@ def _in_chunks(config: RunConfig, chunk: int) -> RunConfig:
 def _decode_seconds(config: RunConfig) -> float:
     """Seconds to decode an image of a folder."""
     listed = list_source(config.data, "pretrain", lambda path, reason: None)
-    if not isinstance(listed, FolderSource):
+    if not isinstance(listed, FolderSource | ShardSource):
         return 0.0
     index = np.linspace(0, len(listed) - 1, min(DECODED, len(listed))).astype(np.int64)
     used = time.process_time()

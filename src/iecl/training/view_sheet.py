@@ -15,6 +15,7 @@ from iecl import counter
 from iecl.data.batch import Batch
 from iecl.data.factory import list_source
 from iecl.data.skipped_files import Skipping
+from iecl.data.stream_order import some_of
 from iecl.errors import UserError
 from iecl.files import write_atomically
 from iecl.training.config import RunConfig
@@ -84,14 +85,18 @@ def some_images(config: RunConfig, count: int, more: int = 0) -> Batch:
         raise UserError(f"a sheet shows 1 to {MOST_IMAGES} images, not {count}", where="--images")
     count = max(count, more)
     source = list_source(config.data, "pretrain", Skipping())
-    order = counter.permutation(counter.key(config.training.seed, "view sheet"), len(source))
-    pixels = source.read(order[: 2 * count].numpy())
+    order = some_of(source, counter.key(config.training.seed, "view sheet"), 2 * count)
+    pixels = source.read(order)
     bad = {row for row, _ in pixels.bad}
-    rows = [row for row in range(min(2 * count, len(order))) if row not in bad][:count]
+    rows = [row for row in range(len(order)) if row not in bad][:count]
     if not rows:
         raise UserError(f"{pixels.bad[0][1]}: {source.path(int(order[0]))}", where="--data")
     return Batch(
-        pixels.images[rows], pixels.sizes[rows], torch.full((len(rows),), -1), order[rows], torch.arange(len(rows))
+        pixels.images[rows],
+        pixels.sizes[rows],
+        torch.full((len(rows),), -1),
+        torch.from_numpy(order[rows]),
+        torch.arange(len(rows)),
     )
 
 
