@@ -214,4 +214,4 @@ def _advice(result: dict[str, Any]) -> str:
         for row in result["suggestions"]
     )
     plan = f"<p>{_text(result['plan'])}</p>" if "plan" in result else ""
-    return f'<section><h2>for a run</h2><div class="wide"><table>{rows}</table></div>{plan}</section>'
+    return f'<section><h2>for a run</h2><div class="wide"><table class="advice">{rows}</table></div>{plan}</section>'

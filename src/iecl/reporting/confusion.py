@@ -13,7 +13,7 @@ from iecl import counter
 from iecl.reporting.gallery import Gallery
 from iecl.reporting.sample import Sampled
 
-MOST_QUERIES, MOST_BANK, LEAST = 2000, 20_000, 20
+MOST_QUERIES, MOST_BANK, LEAST = 2000, 10_000, 20
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 """On squared weights, as shares of the mean variance of a feature."""
 WHOLE = 20
