@@ -5,13 +5,15 @@
 LABELED has a folder for each class. Of up to 300 images each, 5 % get the label of another class, and 1 % as many
 images of each FOLDER, squeezed to the same size, are put among them; WORK/NAME/faults holds all of it afterwards, and
 RUN may be trained on that. An untrained network of the same kind looks too. Precision and recall of `label` are of
-swapped labels, those of `outlier` of strangers: an image that was odd before counts as wrong.
+swapped labels, those of `outlier` of strangers: an image that was odd before counts as wrong. Rows of a case are kept in
+WORK, so that cases may be looked at one after the other and written down together.
 """
 
 import argparse
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +66,12 @@ def rows_of(name: str, run: str, folder: Path, truth: Truth, **network: Any) -> 
     """One row for each threshold: all images that it points at, against those that were changed."""
     kinds = {"label": {"swapped"}, "outlier": set(truth.values()) - {"swapped"}}
     rows: list[dict[str, Any]] = []
+    made = diagnose([str(folder)], run, workers=0, **network)
     for check, least in THRESHOLDS.items():
-        limits = {check: least[0]}  # the other one as it is: what belongs to nothing is not asked for its label
-        made = diagnose([str(folder)], run, workers=0, settings=limits, **network)
-        found = {made.scan.name(one.number): float(one.value or 0) for one in made.of(check)}
+        # The other threshold stays as it is: what belongs to nothing is not asked for its label.
+        made.neighborhood.settings = replace(made.settings, **{check: least[0]})
+        told = [one for one in made.neighborhood.findings(made.copies) if one.check == check]
+        found = {made.scan.name(one.number): float(one.value or 0) for one in told}
         for threshold in least:
             named = [image for image, value in found.items() if value >= threshold]
             recalls = {kind: share(named, truth, kind) for kind in sorted(kinds[check])}
@@ -92,12 +96,15 @@ def looked_at(work: Path, name: str, labeled: str, run: str, *strangers: str) ->
         folder.mkdir(parents=True, exist_ok=True)
         truth_file.write_text(json.dumps(make_faults(Path(labeled), [Path(one) for one in strangers], folder)))
     truth: Truth = json.loads(truth_file.read_text())
-    model = load_model(run)
+    model, rows_file = load_model(run), work / name / "rows.json"
     network = {"backbone": model.info.backbone, "image_size": model.image_size}
+    if not rows_file.exists():
+        rows = rows_of(name, run, folder, truth) + rows_of(name, RANDOM, folder, truth, **network)
+        rows_file.write_text(json.dumps(rows))
     return {
         "images": sum(path.is_file() for path in folder.rglob("*")),
         "planted": dict(Counter(truth.values())),
-        "rows": rows_of(name, run, folder, truth) + rows_of(name, RANDOM, folder, truth, **network),
+        "rows": json.loads(rows_file.read_text()),
     }
 
 

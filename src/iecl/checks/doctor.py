@@ -74,7 +74,7 @@ def diagnose(
     found = [*file_findings(seen), *copies.findings(), *look_findings(seen, limits), *uneven]
     if made is not None:
         found += made.findings(copies)
-    facts = _facts(seen, data, counts) | {"pass_seconds": round(seconds, 2)}
+    facts = _facts(seen, data, counts) | {"pass_seconds": round(seconds, 2), "crowded": copies.crowded}
     facts |= {} if made is None else made.facts
     facts["suggestions"] = suggestions(seen, data)
     if plan_seconds:
@@ -82,7 +82,7 @@ def diagnose(
     order = {name: place for place, name in enumerate(CHECKS)}
     found.sort(key=lambda one: (order[one.check], -1 if one.group is None else one.group, one.number))
     facts["seconds"] = round(time.monotonic() - began, 2)
-    return Diagnosis(seen, limits, copies, found, facts)
+    return Diagnosis(seen, limits, copies, found, facts, made)
 
 
 def examine_data(names: Iterable[str], run: str, out: Path, *, overwrite: bool, **options: Any) -> dict[str, Any]:

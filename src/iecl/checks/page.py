@@ -56,6 +56,16 @@ def sentence(result: dict[str, Any]) -> str:
     )
 
 
+def of_crowds(result: dict[str, Any]) -> str:
+    """What to say where images are alike by nature; empty: they are not."""
+    if not result["crowded"]:
+        return ""
+    return (
+        f"{counted(result['crowded'], 'image')} are much like several others without being copies, as digits or scans "
+        "are: of these only pairs that are all but equal were called near"
+    )
+
+
 def _text(words: str) -> str:
     """Any text as HTML; a name may be as long as it likes, the page shows its ends."""
     shown = visible(words)
@@ -80,7 +90,7 @@ def _overview(result: dict[str, Any]) -> str:
         )
     head = "<tr><th>check</th><th>images</th><th></th><th>how sure</th><th>what</th><th>threshold</th></tr>"
     table = f'<table class="overview"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
-    return f'<section><div class="wide">{table}</div></section>'
+    return f'<section><div class="wide">{table}</div><p class="more">{of_crowds(result)}</p></section>'
 
 
 def _section(made: Diagnosis, name: str, row: dict[str, Any]) -> str:

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def lines(made: dict[str, Any]) -> list[str]:
     """What was found, as tables for a terminal."""
-    from iecl.checks.page import sentence
+    from iecl.checks.page import of_crowds, sentence
 
     rows = [
         [
@@ -75,6 +75,7 @@ def lines(made: dict[str, Any]) -> list[str]:
         "",
         *(plain_table(["check", "images", "how sure", "threshold", "what"], found).split("\n") if found else []),
         *([f"nothing found: {nothing}"] if nothing else []),
+        *([of_crowds(made)] if made["crowded"] else []),
         *([f"neighbors by the backbone vote for {100 * votes:.0f} % of the labels"] if votes is not None else []),
         *([f"other files, not looked at: {others}"] if others else []),
         *(
