@@ -5,8 +5,8 @@
 LABELED has a folder for each class. Of up to 300 images each, 5 % get the label of another class, and 1 % as many
 images of each FOLDER, squeezed to the same size, are put among them; WORK/NAME/faults holds all of it afterwards, and
 RUN may be trained on that. An untrained network of the same kind looks too. Precision and recall of `label` are of
-swapped labels, those of `outlier` of strangers: an image that was odd before counts as wrong. Rows of a case are kept in
-WORK, so that cases may be looked at one after the other and written down together.
+swapped labels, those of `outlier` of strangers: an image that was odd before counts as wrong. Rows of a case are kept
+in WORK, so that cases may be looked at one after the other and written down together.
 """
 
 import argparse

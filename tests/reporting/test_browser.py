@@ -131,10 +131,14 @@ def test_colors_follow_the_column_that_is_chosen(opened: Browser) -> None:
 
 
 def test_a_printed_page_is_light_and_without_buttons(opened: Browser) -> None:
-    opened.prefer("dark")
-    opened.ask("Emulation.setEmulatedMedia", media="print")
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    opened.ask("Emulation.setEmulatedMedia", media="print", features=dark)
+    picture = "document.querySelector('canvas.base').toDataURL()"
+    printed = opened.run(picture)
     shown = opened.run("[...document.querySelectorAll('nav, .tools, .copy')].filter((one) => one.offsetParent).length")
     paper = opened.run("getComputedStyle(document.body).backgroundColor")
+    opened.ask("Emulation.setEmulatedMedia", media="", features=dark)
+    opened.until(f"{picture} !== {json.dumps(printed)}")  # on the screen the points have the colors of the dark page
     opened.ask("Emulation.setEmulatedMedia", media="", features=[])
     assert (shown, paper) == (0, "rgb(255, 255, 255)")
 

@@ -25,6 +25,8 @@ class PlaneMap {
     this.colorBy(0);
     new ResizeObserver(() => this.resize()).observe(this.base);
     this.sheets.ready.then(() => this.later());
+    const looks = [[window, "iecl-theme"], [matchMedia("(prefers-color-scheme: dark)"), "change"], [matchMedia("print"), "change"]];
+    for (const [target, name] of looks) target.addEventListener(name, () => this.wide && this.render()); // at once: paper does not wait
   }
 
   // --- what is on the page

@@ -47,6 +47,8 @@ function evidence(run, page) {
   return loss && el("figure", { class: "evidence" }, new Chart(withLooks({ ...loss, note: "" }, page)).element);
 }
 
+const BLOCKS = { learned: "which learns too", frozen: "whose weights stay as they were drawn", redrawn: "whose weights are drawn anew in each step" };
+
 const sections = {
   verdict(page) {
     if (page.runs.length > 1) return several(page);
@@ -88,7 +90,7 @@ const sections = {
     const found = page.sights?.views;
     if (!found) return null;
     return [el("p", {}, "Training never sees an image as it is. Each time it is changed at random in two ways, and the network learns that both are the same image."
-      + (found.note ? ` ${found.note}` : " An input block, which learns too, changes the second view further before the network gets it.")),
+      + (found.note ? ` ${found.note}` : ` An input block, ${BLOCKS[found.weights] || "a layer of its own"}, changes the second view further before the network gets it.`)),
     el("div", { class: "scroll" }, el("div", { class: "rows" }, found.rows.map((row) => el("div", { class: "row" },
       el("div", { class: "head" }, el("b", {}, row.name), el("small", {}, row.note)),
       el("div", { class: "tiles" }, row.tiles.map((tile, i) => pictures.tile(tile, `image ${i + 1}: ${row.name}`)))))))];
