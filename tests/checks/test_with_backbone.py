@@ -11,6 +11,7 @@ from PIL import Image
 from iecl.checks.call import doctor
 from iecl.checks.doctor import diagnose
 from iecl.checks.near import near_pairs
+from iecl.checks.page import of_votes
 from iecl.checks.shortcuts import _explained
 from iecl.cli.command import main
 from iecl.errors import UserError
@@ -63,6 +64,12 @@ def test_pairs_that_somebody_suggests_are_looked_at_whatever_their_hashes() -> N
     numbers = np.arange(2)
     assert len(near_pairs(thumbs, numbers, 0, 0.75)) == 0
     assert len(near_pairs(thumbs, numbers, 0, 0.75, np.array([[0, 1]]))) == 1
+
+
+@pytest.mark.parametrize(("votes", "is_little"), [(0.59, True), (0.6, False)])
+def test_a_backbone_that_knows_little_of_the_labels_is_said_to(votes: float, is_little: bool) -> None:
+    assert ("most hints on single labels will be wrong" in of_votes({"labels_of_neighbors": votes})) == is_little
+    assert of_votes({}) == ""
 
 
 def test_weights_that_are_not_there_are_refused_before_the_pass(
