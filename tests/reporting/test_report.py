@@ -152,6 +152,14 @@ def test_pages_of_several_runs_show_what_differs_and_draw_all_on_one_axis(image_
     assert found["paired"]["note"].startswith("Fewer than two of these runs were evaluated")
 
 
+def test_twenty_runs_have_a_page_and_twenty_one_are_refused(run: Path) -> None:
+    found = describe([run] * 20)
+    assert len({one["name"] for one in found["runs"]}) == len(found["panels"][0]["series"]) == 20
+    for runs in ([], [run] * 21):
+        with pytest.raises(UserError, match=f"1 to 20 runs, not {len(runs)}"):
+            describe(runs)
+
+
 def test_results_of_several_runs_are_compared_in_pairs(image_folder: Path, tmp_path: Path) -> None:
     runs = [make_reported(tmp_path / name, image_folder) for name in ("one", "two")]
     for run, hits in zip(runs, ("f000", "ff00"), strict=True):
