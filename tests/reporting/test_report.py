@@ -240,6 +240,7 @@ def test_maps_are_the_same_each_time(run: Path, monkeypatch: pytest.MonkeyPatch)
     assert len({layout["xy"] for layout in first}) == 3
 
 
+@pytest.mark.filterwarnings("ignore::Warning:umap")
 @pytest.mark.parametrize("way", ["tsne", "umap"])
 def test_groups_that_are_far_apart_stay_apart_on_every_map(way: str) -> None:
     drawn = torch.Generator().manual_seed(1)
