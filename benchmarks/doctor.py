@@ -152,7 +152,7 @@ def shown(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
-def memory(work: Path, counts: tuple[int, ...] = (1_000, 10_000, 100_000)) -> list[dict[str, Any]]:
+def memory(work: Path, counts: list[int]) -> list[dict[str, Any]]:
     """The most memory that a process takes for so many files: small images of which no two are alike.
 
     A small radius saves time and takes the same memory: candidates are looked at some thousand at a time.
@@ -172,10 +172,11 @@ def memory(work: Path, counts: tuple[int, ...] = (1_000, 10_000, 100_000)) -> li
             "settings={'radius': 7});"
             "print(made['images'], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
         )
-        began = time.monotonic()
+        began, spent = time.monotonic(), processor_seconds()
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         images, megabytes = map(int, done.stdout.split()[-2:])
         row = {"arm": f"{images:,} images", "images": images, "megabytes": megabytes}
+        row["processor_seconds"] = round(processor_seconds() - spent, 1)
         rows.append(row | {"seconds": round(time.monotonic() - began, 1)})
         print(rows[-1], flush=True)
     return rows
@@ -188,6 +189,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--peers", default="")
     parser.add_argument("--run", default="")
+    parser.add_argument("--files", type=int, nargs="+", default=[3_000, 30_000, 300_000], help="for memory")
     parser.add_argument("--only", nargs="+", default=["speed", "pairs", "memory"])
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
@@ -198,7 +200,7 @@ def main() -> None:
         content = speed(args.others, args.work / "reports", args.peers)
         write("doctor_speed", "how many images a second are looked at?", content)
     if "memory" in args.only:
-        write("doctor_memory", "how much memory do so many files take?", {"rows": memory(args.work)})
+        write("doctor_memory", "how much memory do so many files take?", {"rows": memory(args.work, args.files)})
 
 
 if __name__ == "__main__":

@@ -44,14 +44,17 @@ def run_all(snippets: list[str]) -> dict[str, Any]:
 @pytest.mark.usefixtures("beside_photos")
 def test_the_command_lines_of_the_readme_work_in_their_order() -> None:
     first, whole = (block.splitlines() for block in blocks(README, "bash") if block.startswith("iecl "))
-    assert len(whole) == 11
+    assert len(whole) == 12
     assert {line.partition("#")[0].strip() for line in first} <= {line.partition("#")[0].strip() for line in whole}
     shorter = ["--backbone", "resnet10-w16", "--epochs", "1", "--batch-size", "8"]
     shorter += [word for value in [*SETS, "data.image_size=16"] for word in ("--set", value)]
     for line in whole:
         words = shlex.split(line.replace("--epochs 400", "--epochs 2"), comments=True)[1:]
         assert main([*words, *(shorter if words[0] in ("plan", "pretrain") else [])]) == 0, line
-    assert all(Path(made).exists() for made in ("runs/photos/summary.json", "photos.npz", "photos.safetensors"))
+    assert all(
+        Path(made).exists()
+        for made in ("runs/photos/summary.json", "photos.npz", "photos.safetensors", "doctor/photos/doctor.html")
+    )
 
 
 @pytest.mark.usefixtures("beside_photos")

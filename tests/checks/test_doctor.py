@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter
+from sklearn.datasets import load_digits
 
 import iecl
 from iecl.checks.call import doctor
+from iecl.checks.doctor import diagnose
 from iecl.checks.hashing import MIRROR, hashes_of
 from iecl.checks.measures import measure
 from iecl.checks.table import CHECKS, CheckSettings
 from iecl.cli.command import main
+from iecl.cli.doctor import lines
 from iecl.data.decoder import examine
 from iecl.errors import UserError
 
@@ -145,6 +148,18 @@ def test_changed_copies_are_found_and_the_largest_is_kept(tmp_path: Path) -> Non
     _, rows = look(folder, tmp_path / "out")
     assert set(rows["near"]) == {f"{name}.jpg" for name in changes}
     assert not rows["exact"]
+
+
+def test_images_that_are_alike_by_nature_are_no_copies_and_a_copy_among_them_is(tmp_path: Path) -> None:
+    digits = load_digits()
+    for number in range(240):
+        image = Image.fromarray((digits.images[number] * 15.9).astype(np.uint8)).resize((32, 32))
+        image.save(tmp_path / f"{number:03d}.png")
+    Image.open(tmp_path / "017.png").resize((64, 64)).save(tmp_path / "copy.png")
+    made = diagnose([str(tmp_path)], workers=0)
+    assert [made.scan.name(one.number) for one in made.of("near")] == ["017.png"]  # the larger one is kept
+    assert made.facts["crowded"] > 100
+    assert "without being copies" in "\n".join(lines(made.result()))
 
 
 def test_a_hash_of_the_mirror_image_is_known_without_looking_at_it() -> None:

@@ -11,8 +11,10 @@ from PIL import Image
 from iecl.checks.call import doctor
 from iecl.checks.doctor import diagnose
 from iecl.checks.near import near_pairs
+from iecl.checks.page import of_votes
 from iecl.checks.shortcuts import _explained
 from iecl.cli.command import main
+from iecl.errors import UserError
 from made_images import make_images
 
 NETWORK: dict[str, Any] = {"backbone": "resnet10-w16", "image_size": 32, "workers": 0}
@@ -62,6 +64,20 @@ def test_pairs_that_somebody_suggests_are_looked_at_whatever_their_hashes() -> N
     numbers = np.arange(2)
     assert len(near_pairs(thumbs, numbers, 0, 0.75)) == 0
     assert len(near_pairs(thumbs, numbers, 0, 0.75, np.array([[0, 1]]))) == 1
+
+
+@pytest.mark.parametrize(("votes", "is_little"), [(0.59, True), (0.6, False)])
+def test_a_backbone_that_knows_little_of_the_labels_is_said_to(votes: float, is_little: bool) -> None:
+    assert ("most hints on single labels will be wrong" in of_votes({"labels_of_neighbors": votes})) == is_little
+    assert of_votes({}) == ""
+
+
+def test_weights_that_are_not_there_are_refused_before_the_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iecl.checks.doctor.scan", lambda *_, **__: pytest.fail("images were looked at"))
+    with pytest.raises(UserError, match="there is no run and no file"):
+        diagnose([str(make_images(tmp_path))], str(tmp_path / "none"), workers=0)
 
 
 def test_the_command_takes_a_backbone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

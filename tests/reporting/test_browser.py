@@ -12,6 +12,7 @@ from benchmarks.browser import ABSENT, PROGRAM, Browser
 from made_report import make_colors, make_reported
 from test_report import HOSTILE, document_of
 
+from iecl.checks.call import doctor
 from iecl.reporting.making import make_report
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=ABSENT)
@@ -97,6 +98,63 @@ def test_a_lasso_lists_the_files_within_and_no_other(opened: Browser, made: dict
     assert 0 < len(inside) < len(names)
     assert [name for name in names if any(name.endswith(end) for end in listed)] == inside
     assert len(listed) == len(inside)
+
+
+def test_the_names_of_a_selection_are_copied_whole(opened: Browser, made: dict[str, Any]) -> None:
+    names, points = on_screen(opened, made)
+    opened.run("window.copied = null; navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    low, high = points.min(0) - 4, points.max(0) + 4
+    box = [(low[0], low[1]), (high[0], low[1]), (high[0], high[1]), (low[0], high[1])]
+    opened.drag([(float(x), float(y)) for x, y in box], modifiers=8)
+    opened.run(
+        "[...document.querySelectorAll('.selection button')].find((one) => /Copy/.test(one.textContent)).click()"
+    )
+    opened.until("window.copied !== null")
+    assert opened.run("window.copied").split("\n") == names
+
+
+def test_colors_follow_the_column_that_is_chosen(opened: Browser) -> None:
+    choice = "document.querySelector('.map .tools select')"
+    names = opened.run(f"[...{choice}.options].map((one) => one.textContent)")
+    assert names == ["label", "cluster", "distance from its cluster"]
+    seen = []
+    for number in range(3):
+        opened.run(f"{choice}.value = {number}; {choice}.dispatchEvent(new Event('change'))")
+        opened.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        seen.append(
+            opened.run(
+                "[document.querySelector('.legend').textContent, document.querySelector('canvas.base').toDataURL()]"
+            )
+        )
+    assert seen[0][0].startswith("cold18warm18")
+    assert len({words for words, _ in seen}) == len({picture for _, picture in seen}) == 3
+
+
+def test_a_printed_page_is_light_and_without_buttons(opened: Browser) -> None:
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    opened.ask("Emulation.setEmulatedMedia", media="print", features=dark)
+    picture = "document.querySelector('canvas.base').toDataURL()"
+    printed = opened.run(picture)
+    shown = opened.run("[...document.querySelectorAll('nav, .tools, .copy')].filter((one) => one.offsetParent).length")
+    paper = opened.run("getComputedStyle(document.body).backgroundColor")
+    opened.ask("Emulation.setEmulatedMedia", media="", features=dark)
+    opened.until(f"{picture} !== {json.dumps(printed)}")  # on the screen the points have the colors of the dark page
+    opened.ask("Emulation.setEmulatedMedia", media="", features=[])
+    assert (shown, paper) == (0, "rgb(255, 255, 255)")
+
+
+def test_the_page_of_the_doctor_opens_from_disk_narrow_and_wide(browser: Browser, tmp_path: Path) -> None:
+    colors = make_colors(tmp_path / "images", [*NAMES, f"warm/{'x' * 200}.png"])
+    made = doctor(tmp_path / "images", out=tmp_path / "found", workers=0)
+    browser.open((tmp_path / "found" / "doctor.html").as_uri())
+    assert browser.requests == browser.complaints == []
+    assert browser.run("document.querySelectorAll('.overview tbody tr').length") == len(made["checks"])
+    assert browser.run("[...document.images].filter((one) => !one.alt).length") == 0
+    assert made["checks"]["blank"]["count"] == len(colors)
+    browser.resize(360, 740)
+    wide = browser.run("document.documentElement.scrollWidth")
+    browser.resize(1280, 900)
+    assert wide == 360
 
 
 def _is_within(point: np.ndarray, path: np.ndarray) -> bool:

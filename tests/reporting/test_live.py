@@ -15,6 +15,7 @@ from made_report import make_reported
 from iecl.errors import UserError
 from iecl.reporting import live
 from iecl.reporting.live import LiveServer
+from iecl.reporting.making import make_report
 from made_images import make_images
 
 
@@ -62,6 +63,20 @@ def test_new_readings_are_in_the_next_answer_and_none_means_no_content(server: L
         file.write('{"step": 13, "epoch": 3, "loss": 1.0}\n')
     second = json.loads(ask(server, f"/{server.token}/data.json?have={first['mark']}")[1])
     assert second["panels"][0]["series"][0]["x"][-1] == 13
+
+
+def test_pictures_that_a_report_makes_meanwhile_are_in_the_next_answer_under_another_key(
+    server: LiveServer, run: Path
+) -> None:
+    address = f"/{server.token}/data.json"
+    before = json.loads(ask(server, address)[1])["sights"]
+    assert "key" not in before
+    make_report([run], images=6)
+    first = json.loads(ask(server, address)[1])["sights"]
+    make_report([run], images=8)
+    second = json.loads(ask(server, address)[1])["sights"]
+    assert (first["shown"], second["shown"]) == (6, 8)
+    assert len({first["key"], second["key"]}) == 2  # by which the page knows that it must draw them again
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from made_report import make_colors, make_reported
 
 import iecl
 from iecl.errors import UserError
-from iecl.reporting import cache, projection, seeing
+from iecl.reporting import cache, confusion, projection, seeing
+from iecl.reporting.confusion import LinearProbe
 from iecl.reporting.making import describe, make_report
 from iecl.reporting.page import MARK, written
 from iecl.reporting.projection import lay_out, reduced
@@ -151,6 +152,14 @@ def test_pages_of_several_runs_show_what_differs_and_draw_all_on_one_axis(image_
     assert found["paired"]["note"].startswith("Fewer than two of these runs were evaluated")
 
 
+def test_twenty_runs_have_a_page_and_twenty_one_are_refused(run: Path) -> None:
+    found = describe([run] * 20)
+    assert len({one["name"] for one in found["runs"]}) == len(found["panels"][0]["series"]) == 20
+    for runs in ([], [run] * 21):
+        with pytest.raises(UserError, match=f"1 to 20 runs, not {len(runs)}"):
+            describe(runs)
+
+
 def test_results_of_several_runs_are_compared_in_pairs(image_folder: Path, tmp_path: Path) -> None:
     runs = [make_reported(tmp_path / name, image_folder) for name in ("one", "two")]
     for run, hits in zip(runs, ("f000", "ff00"), strict=True):
@@ -173,6 +182,52 @@ def test_a_table_brings_columns_to_color_by(run: Path, image_folder: Path, tmp_p
     columns = {column["name"]: column for column in document_of(page.html)["sights"]["map"]["columns"]}
     assert (columns["size"]["low"], columns["size"]["high"]) == (0, 39)
     assert columns["parity"]["classes"] == ["even", "odd"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("a,b\n1,2\n", "no column of paths"), ("", "no column of paths"), ("path\nx\n", "no other column")],
+)
+def test_a_table_without_paths_or_columns_is_refused_before_any_work(text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(UserError, match=why):
+        make_report([tmp_path / "no run"], columns=str(tmp_path / "table.csv"))
+    with pytest.raises(UserError, match="no such file"):
+        make_report([tmp_path / "no run"], columns=str(tmp_path / "none.csv"))
+
+
+def test_a_table_of_other_images_is_a_sentence_and_the_map_stays(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("path,size\nelsewhere.png,3\n")
+    sights = document_of(make_report([run], images=12, columns=str(tmp_path / "table.csv")).html)["sights"]
+    assert sights["notes"] == [f"{tmp_path / 'table.csv'} names none of the images."]
+    assert len(sights["map"]["names"]) == 12
+
+
+def test_a_number_of_images_below_zero_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="images is -1"):
+        make_report([tmp_path / "no run"], images=-1)
+
+
+def test_what_a_probe_says_without_an_image_is_what_a_fit_without_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each image is left out in turn and the penalized equations are solved again, with the bias among them."""
+    penalty = 0.05
+    monkeypatch.setattr(confusion, "PENALTIES", (penalty,))
+    drawn = torch.Generator().manual_seed(3)
+    labels = torch.arange(24) % 3
+    rows = (torch.randn(3, 5, generator=drawn)[labels] + torch.randn(24, 5, generator=drawn)).double()
+    scale = float((rows - rows.mean(0)).square().sum() / rows.shape[1]) * penalty
+    wide = torch.cat([rows, torch.ones(24, 1)], dim=1).double()
+    fined = scale * torch.diag(torch.tensor([1.0] * 5 + [0.0])).double()
+    expected = []
+    for i in range(24):
+        rest = [j for j in range(24) if j != i]
+        wanted = torch.nn.functional.one_hot(labels[rest], 3).double()
+        weight = torch.linalg.solve(wide[rest].T @ wide[rest] + fined, wide[rest].T @ wanted)
+        expected.append(int((wide[i] @ weight).argmax()))
+    probe = LinearProbe.fit(rows, labels, 3)
+    assert probe.left_out.tolist() == expected
+    assert (probe.left_out != probe.classify(rows)).sum() > 0  # whoever is in the fit is right more often
+    assert (probe.classify(rows) == labels).sum() > (probe.left_out == labels).sum()
 
 
 WAYS = ["tsne", pytest.param("umap", marks=pytest.mark.slow)]  # which compiles for 20 seconds

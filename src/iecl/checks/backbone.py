@@ -14,10 +14,9 @@ from iecl.checks.shortcuts import read_shortcuts
 from iecl.checks.table import CheckSettings
 from iecl.console import ProgressLine
 from iecl.data.settings import DataSettings
-from iecl.evaluation.compute import device_called
 from iecl.evaluation.context import EvaluationContext
-from iecl.evaluation.model import load_model
 from iecl.evaluation.neighbors import nearest
+from iecl.weights.model import LoadedModel
 
 NEIGHBORS, NEAREST, CROWD = 20, 3, 10
 """That vote on a label; that may be copies; whose mean distance says whether an image belongs to anything."""
@@ -30,21 +29,17 @@ class Neighborhood:
 
     def __init__(
         self,
+        run: str,
+        model: LoadedModel,
+        device: torch.device,
         scan: Scan,
         settings: CheckSettings,
         data: DataSettings,
-        run: str,
         line: ProgressLine,
-        *,
-        device: str = "",
-        checkpoint: str = "final",
-        **foreign: Any,
     ) -> None:
         """Embed all images, and find the neighbors of each."""
         self.scan, self.settings = scan, settings
-        model = load_model(run, checkpoint, **foreign)
-        where = device_called(device)
-        context = EvaluationContext(model, run, data.names, line, part="test", exclude=data.exclude, device=where)
+        context = EvaluationContext(model, run, data.names, line, part="test", exclude=data.exclude, device=device)
         numbers, rows = [], []
         for part in scan.parts:
             found = context.features(context.open("test" if part.name == "test" else "pretrain"), part.name)

@@ -22,6 +22,8 @@ class Diagnosis:
     """In the order of the checks."""
     facts: dict[str, Any]
     """What is known of the collection as a whole, as plain values."""
+    neighborhood: Any = None
+    """What a backbone makes of the images, if there is one: `iecl.checks.backbone.Neighborhood`."""
 
     def of(self, check: str) -> list[Finding]:
         """What one check found."""

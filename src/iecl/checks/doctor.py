@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def diagnose(
     limits = build(CheckSettings, dict(settings or {}), "doctor", "--set")
     data = _data(tuple(names), exclude, workers, limits)
     parts, labels, classes = _listed(data)
+    look = _with_run(run, **source) if run else None  # before the pass, which may take hours
     with ProgressLine(quiet) as line:
         root, show = roots_of(data.names)[0], line.count("looking at images")
         how: dict[str, Any] = {"max_pixels": limits.max_pixels, "workers": data.num_workers, "progress": show}
@@ -65,14 +67,14 @@ def diagnose(
         if not seen.readable.any():
             raise nothing_readable(printable(root), Counter(seen.reasons.values()))
         seconds = time.monotonic() - began
-        made = _with_run(seen, limits, data, run, line, source) if run else None
+        made = look(seen, limits, data, line) if look else None
         line.show("comparing images")
         copies = Copies(seen, limits, None if made is None else made.candidates)
     uneven, counts = balance_findings(seen, limits)
     found = [*file_findings(seen), *copies.findings(), *look_findings(seen, limits), *uneven]
     if made is not None:
         found += made.findings(copies)
-    facts = _facts(seen, data, counts) | {"pass_seconds": round(seconds, 2)}
+    facts = _facts(seen, data, counts) | {"pass_seconds": round(seconds, 2), "crowded": copies.crowded}
     facts |= {} if made is None else made.facts
     facts["suggestions"] = suggestions(seen, data)
     if plan_seconds:
@@ -80,7 +82,7 @@ def diagnose(
     order = {name: place for place, name in enumerate(CHECKS)}
     found.sort(key=lambda one: (order[one.check], -1 if one.group is None else one.group, one.number))
     facts["seconds"] = round(time.monotonic() - began, 2)
-    return Diagnosis(seen, limits, copies, found, facts)
+    return Diagnosis(seen, limits, copies, found, facts, made)
 
 
 def examine_data(names: Iterable[str], run: str, out: Path, *, overwrite: bool, **options: Any) -> dict[str, Any]:
@@ -123,12 +125,13 @@ def _owners(listing: Listing) -> Iterable[bytes]:
         yield from [name] * (end - start)
 
 
-def _with_run(
-    seen: Scan, settings: CheckSettings, data: DataSettings, run: str, line: ProgressLine, source: dict[str, Any]
-) -> Any:
+def _with_run(run: str, *, device: str = "", checkpoint: str = "final", **foreign: Any) -> Callable[..., Any]:
+    """What looks at images with these weights, once they were scanned."""
     from iecl.checks.backbone import Neighborhood  # here: it imports torch
+    from iecl.evaluation.compute import device_called
+    from iecl.evaluation.model import load_model
 
-    return Neighborhood(seen, settings, data, run, line, **source)
+    return partial(Neighborhood, run, load_model(run, checkpoint, **foreign), device_called(device))
 
 
 def _facts(seen: Scan, data: DataSettings, counts: dict[str, int]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from iecl.checks.findings import Finding, groups_of
-from iecl.checks.near import Pairs, near_pairs
+from iecl.checks.near import Pairs, near_pairs, without_crowds
 from iecl.checks.scan import Numbers, Scan
 from iecl.checks.table import CheckSettings
 from iecl.data.decoder import Unreadable, decode_whole
@@ -34,6 +34,7 @@ class Copies:
         is_alone = scan.readable & (scan.records["span"] >= settings.blank)
         is_alone[twins] = False
         pairs = near_pairs(scan.thumbs, np.flatnonzero(is_alone), settings.radius, settings.likeness, also)
+        pairs, self.crowded = without_crowds(pairs, len(scan))
         pairs, more = self._split(pairs)
         self.exact = sorted(groups_of(*_as_pairs([*equal, *more]))) if equal or more else []
         self.near = pairs

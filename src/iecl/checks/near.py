@@ -9,6 +9,7 @@ from itertools import chain, combinations
 import numpy as np
 import numpy.typing as npt
 
+from iecl.checks.findings import groups_of
 from iecl.checks.hashing import MIRROR, WINDOWS, Hashes, Thumbs, hashes_of
 from iecl.compiled import Loops, loops, share_out
 from iecl.launch import usable_cores
@@ -19,6 +20,10 @@ _ROOM = 48
 """Candidates of one query; with more of them an image is like half of the collection."""
 _QUERIES, _PAIRS = 1 << 16, 1 << 14
 """Looked up and laid over each other at a time: some 30 MB."""
+_CROWD, _DENSE, _SURE, _MANY = 8, 0.5, 0.97, 0.1
+"""Images that pairs join are a crowd if they are more than so many and fewer than this share of their pairs are alike;
+the likeness from which on two images of a crowd are one picture all the same; the share of a collection that makes all
+of it a crowd."""
 _ALIKE = 0.4
 """Correlation of gray levels below which two images are not laid over each other at all."""
 
@@ -163,3 +168,19 @@ def _best(found: list[Pairs]) -> Pairs:
     is_first = np.ones(len(low), bool)
     is_first[1:] = (whole.one[1:] != whole.one[:-1]) | (whole.other[1:] != whole.other[:-1])
     return whole.where(is_first)
+
+
+def without_crowds(pairs: Pairs, images: int) -> tuple[Pairs, int]:
+    """Pairs that are copies, and how many of so many images are in crowds, where only the surest pairs are copies.
+
+    Copies of one picture are all alike. Where some are and others are not (digits, scans, faces before a wall), images
+    show the same kind of thing.
+    """
+    groups = groups_of(pairs.one, pairs.other)
+    owner = {number: place for place, group in enumerate(groups) for number in group}
+    place = np.array([owner[number] for number in pairs.one.tolist()], np.int64)
+    size, joined = np.array([len(group) for group in groups]), np.bincount(place, minlength=len(groups))
+    is_crowd = (size > _CROWD) & (joined < _DENSE * size * (size - 1) / 2)
+    crowded = int(size[is_crowd].sum())
+    is_doubtful = is_crowd[place] | (crowded >= _MANY * images)
+    return pairs.where(~is_doubtful | (pairs.likeness >= _SURE)), crowded

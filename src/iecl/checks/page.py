@@ -56,6 +56,29 @@ def sentence(result: dict[str, Any]) -> str:
     )
 
 
+_TRUSTED = 0.6
+"""Share of the labels from which on neighbors that contradict one are worth more than a guess."""
+
+
+def of_votes(result: dict[str, Any]) -> str:
+    """How far the backbone knows the labels at all; empty: there is none, or there are no labels."""
+    votes = result.get("labels_of_neighbors")
+    if votes is None:
+        return ""
+    doubt = "" if votes >= _TRUSTED else ", which is little: most hints on single labels will be wrong"
+    return f"neighbors by the backbone vote for {100 * votes:.0f} % of the labels{doubt}"
+
+
+def of_crowds(result: dict[str, Any]) -> str:
+    """What to say where images are alike by nature; empty: they are not."""
+    if not result["crowded"]:
+        return ""
+    return (
+        f"{counted(result['crowded'], 'image')} are much like several others without being copies, as digits or scans "
+        "are: of these only pairs that are all but equal were called near"
+    )
+
+
 def _text(words: str) -> str:
     """Any text as HTML; a name may be as long as it likes, the page shows its ends."""
     shown = visible(words)
@@ -80,7 +103,8 @@ def _overview(result: dict[str, Any]) -> str:
         )
     head = "<tr><th>check</th><th>images</th><th></th><th>how sure</th><th>what</th><th>threshold</th></tr>"
     table = f'<table class="overview"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
-    return f'<section><div class="wide">{table}</div></section>'
+    notes = "".join(f'<p class="more">{note}</p>' for note in (of_crowds(result), of_votes(result)) if note)
+    return f'<section><div class="wide">{table}</div>{notes}</section>'
 
 
 def _section(made: Diagnosis, name: str, row: dict[str, Any]) -> str:
@@ -214,4 +238,4 @@ def _advice(result: dict[str, Any]) -> str:
         for row in result["suggestions"]
     )
     plan = f"<p>{_text(result['plan'])}</p>" if "plan" in result else ""
-    return f'<section><h2>for a run</h2><div class="wide"><table>{rows}</table></div>{plan}</section>'
+    return f'<section><h2>for a run</h2><div class="wide"><table class="advice">{rows}</table></div>{plan}</section>'

@@ -39,7 +39,8 @@ tr.none .sure { opacity: .55; }
 .missing { flex: 1; display: grid; place-items: center; color: var(--soft); font-size: .8rem; border-radius: .25rem;
   border: 1px dashed var(--line); }
 figcaption { display: flex; flex-direction: column; font-size: .76rem; line-height: 1.35; color: var(--soft); }
-.name { overflow-wrap: anywhere; color: var(--ink); } .label { margin-bottom: .15rem; }
+figcaption span { overflow-wrap: anywhere; min-width: 0; }
+.name { color: var(--ink); } .label { margin-bottom: .15rem; }
 .value { color: var(--accent); font-variant-numeric: tabular-nums; }
 .more { font-size: .85rem; color: var(--soft); margin: .5rem 0 0; }
 .bars th { font-weight: 400; overflow-wrap: anywhere; white-space: normal; width: 14rem; }
@@ -51,6 +52,10 @@ table.list th { font-weight: 400; white-space: normal; overflow-wrap: anywhere; 
 code { font-size: .88em; background: var(--card); border: 1px solid var(--line); border-radius: .25rem; padding: 0 .3em;
   white-space: nowrap; }
 @media (max-width: 44rem) { .overview :is(th, td):nth-child(n+3):not(:nth-child(5)) { display: none; }
-  .bars th { width: 8rem; } .bar { min-width: 4rem; } }
-@media print { body { background: #fff; } .tile { break-inside: avoid; } }
+  .bars th { width: 8rem; } .bar { min-width: 4rem; }
+  .advice tr { display: grid; grid-template-columns: 7rem 1fr; border-bottom: 1px solid var(--line); }
+  .advice :is(th, td) { border: 0; padding-bottom: 0; } .advice td:nth-child(n+3) { grid-column: 2; }
+  .advice td:last-child { padding-bottom: .4rem; color: var(--soft); } }
+@media print { :root { color-scheme: light; --back: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #ccc;
+  --accent: #0b6e6e; --warn: #8a3d10; --hint: #4a4e7c; } .tile, tr { break-inside: avoid; } }
 """

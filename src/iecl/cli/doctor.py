@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def lines(made: dict[str, Any]) -> list[str]:
     """What was found, as tables for a terminal."""
-    from iecl.checks.page import sentence
+    from iecl.checks.page import of_crowds, of_votes, sentence
 
     rows = [
         [
@@ -68,14 +68,13 @@ def lines(made: dict[str, Any]) -> list[str]:
         [row["property"], f"{row['read']:.2f}", f"{row['shuffled']:.2f}", f"{row['neighbors']:.2f}"]
         for row in made.get("shortcuts", [])
     ]
-    votes = made.get("labels_of_neighbors")
     advice = [[row["what"], row["value"], row["flag"], row["why"]] for row in made["suggestions"]]
     return [
         sentence(made),
         "",
         *(plain_table(["check", "images", "how sure", "threshold", "what"], found).split("\n") if found else []),
         *([f"nothing found: {nothing}"] if nothing else []),
-        *([f"neighbors by the backbone vote for {100 * votes:.0f} % of the labels"] if votes is not None else []),
+        *(note for note in (of_crowds(made), of_votes(made)) if note),
         *([f"other files, not looked at: {others}"] if others else []),
         *(
             [

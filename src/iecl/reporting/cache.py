@@ -56,8 +56,9 @@ def looked_at(path: Path, asked: SightSettings, line: ProgressLine) -> dict[str,
 
 
 def last_sights(run: RunDirectory) -> dict[str, Any]:
-    """What was kept, of whichever weights; empty: nothing."""
-    return dict(_kept(run).get("sights", {}))
+    """What was kept, of whichever weights, and a key that changes with it; empty: nothing."""
+    kept = _kept(run)
+    return kept["sights"] | {"key": kept["key"]} if kept else {}
 
 
 def _folder(run: RunDirectory) -> Path:

@@ -7,6 +7,7 @@ from typing import Any
 from iecl.console import ProgressLine
 from iecl.errors import UserError
 from iecl.reporting.cache import looked_at
+from iecl.reporting.columns import ColumnTable
 from iecl.reporting.comparing import differing, labels, paired
 from iecl.reporting.curves import panels
 from iecl.reporting.page import ReportPage, check_place, written
@@ -42,11 +43,15 @@ def make_report(
         quiet: show no progress.
 
     Raises:
-        UserError: there is no such run or map, a package is missing, or nothing can be written to `out`.
+        UserError: there is no such run, map or table, a package is missing, or nothing can be written to `out`.
     """
     if out is not None:
         check_place(Path(out))
     check_maps(maps)
+    if images < 0:
+        raise UserError(f"images is {images}, it must be 0 or more", where="--images")
+    if columns:
+        ColumnTable.read(columns)
     asked = SightSettings(data, images, tuple(maps), columns, checkpoint, device)
     with ProgressLine(quiet) as line:
         document = describe(runs)

@@ -1,10 +1,6 @@
 """Some images of a run and their features, in the order of their names; more than asked for are sampled."""
 
-import csv
-import os
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,19 +9,16 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from iecl import counter
+from iecl.console import counted
 from iecl.data.defaults import has_test
 from iecl.data.source import ChosenSource, Numbers, Source
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
-from iecl.files import read_text
 from iecl.reporting.sheets import Tiles
 from iecl.views.pipeline import make_plain
 from iecl.weights.model import LoadedModel
 
 READ_AT_ONCE = 64
-PATH_NAMES = ("path", "file", "filename", "file_name", "image", "name")
-MOST_TABLE = 2**28
-"""Bytes of a table with further columns."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +41,6 @@ class Sampled:
     """Images that there are."""
     classes: tuple[str, ...]
     skipped: int
-    columns: dict[str, list[str]] = field(default_factory=dict)
-    """Further columns, by name."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -92,7 +83,7 @@ def take_sample(context: EvaluationContext, images: int) -> Sampled:
     paths = [path for _, _, own in parts for path in own]
     by_name = np.array(sorted(range(len(paths)), key=paths.__getitem__), np.int64)
     if len(by_name) < 2:
-        raise UserError(f"{len(by_name)} images can be read", where="--data")
+        raise UserError(f"{counted(len(by_name), 'image')} can be read, a page of pictures takes two", where="--data")
     features = torch.cat([found.values for found, _, _ in parts])
     if not features.isfinite().all():
         raise UserError("features are not finite: the training diverged", where="weights")
@@ -111,27 +102,3 @@ def take_sample(context: EvaluationContext, images: int) -> Sampled:
         classes=sources[0].classes,
         skipped=len(context.skipped),
     )
-
-
-def read_columns(table: str, paths: list[str]) -> dict[str, list[str]]:
-    """The columns of a .csv file for these images, found by their whole path or by its end; empty where it has none.
-
-    Raises:
-        UserError: it is no table, or has no column of paths.
-    """
-    lines = list(csv.reader(read_text(Path(table), MOST_TABLE).splitlines()))
-    head = lines[0] if lines else []
-    place = next((head.index(name) for name in PATH_NAMES if name in head), None)
-    if place is None:
-        raise UserError(f"{table} has no column of paths", where="--columns", do=f"call one {', '.join(PATH_NAMES)}")
-    rows = {os.path.normpath(row[place]): row for row in lines[1:] if len(row) == len(head)}
-    found = [_row_of(path, rows) for path in paths]
-    if not any(found):
-        raise UserError(f"{table} names none of the images", where="--columns")
-    return {name: [row[i] if row else "" for row in found] for i, name in enumerate(head) if i != place}
-
-
-def _row_of(path: str, rows: dict[str, Any]) -> list[str]:
-    parts = path.split("/")
-    ends = ("/".join(parts[start:]) for start in range(len(parts)))
-    return next((rows[end] for end in ends if end in rows), [])

@@ -18,10 +18,11 @@ from iecl.evaluation.compute import device_called
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.model import load_model
 from iecl.parts.kmeans import kmeans
+from iecl.reporting.columns import ColumnTable
 from iecl.reporting.confusion import confused
 from iecl.reporting.gallery import Gallery
 from iecl.reporting.projection import MapLayout, lay_out, reduced
-from iecl.reporting.sample import Sampled, read_columns, take_sample
+from iecl.reporting.sample import Sampled, take_sample
 from iecl.reporting.sheets import front_coded, packed, sheets, tile_side
 from iecl.reporting.sight_settings import SightSettings
 from iecl.reporting.training_sights import layers_of, views_of
@@ -67,7 +68,8 @@ def look_at_sample(sample: Sampled, asked: SightSettings, gallery: Gallery, note
         columns.append(_class_column("split", sample.split, list(sample.splits)))
     columns.append(_number_column("distance from its cluster", distance))
     if asked.columns:
-        columns += [_column(name, values) for name, values in read_columns(asked.columns, sample.paths).items()]
+        further = _or_note(partial(ColumnTable.read(asked.columns).of, sample.paths), notes) or {}
+        columns += [_column(name, values) for name, values in further.items()]
     chosen = thumbnails(layouts[0].points.numpy(), distance)
     tiles = sample.tiles(chosen, tile_side(len(chosen), sample.model.image_size))
     plane = {

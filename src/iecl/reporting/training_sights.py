@@ -40,7 +40,7 @@ def views_of(run: RunDirectory, asked: SightSettings, gallery: Gallery, line: Pr
         rows.append(_row(f"{name}: behind the block", "view 2 as the network gets it", images, gallery))
         change = (gain * (images - view) / 2 + 0.5).clamp(0, 1)
         rows.append(_row(f"{name}: difference × {gain}", "gray: no change", change, gallery))
-    return {"rows": rows, "note": ""}
+    return {"rows": rows, "note": "", "weights": read_config(run).saib.weights}
 
 
 def _without_block(run: RunDirectory) -> str:

@@ -147,7 +147,7 @@ class Chart {
         const swatch = el("i", {});
         swatch.style.background = one.color;
         return el("div", {}, swatch, `${one.label} `, el("b", {}, shownValue(one.y[i], this.panel.unit)));
-      }));
+      }), ...(near.length > shown.length ? [`and ${near.length - shown.length} more`] : []));
     const box = this.svg.getBoundingClientRect();
     const isRight = x > this.width / 2;
     this.tip.style.left = isRight ? "" : `${x / this.width * box.width + 12}px`;

@@ -17,7 +17,7 @@ class PlaneMap {
     this.tileOf = new Int32Array(this.count).fill(-1);
     new Uint32Array(bytes(data.tiles.of).buffer).forEach((point, tile) => { this.tileOf[point] = tile; });
     this.chosen = new Set(); // classes in focus
-    this.selected = null; // points within the lasso
+    this.selected = null; // a mark for each point within the lasso
     this.isLasso = this.isShowingPictures = false;
     this.hovered = -1;
     this.build();
@@ -25,6 +25,8 @@ class PlaneMap {
     this.colorBy(0);
     new ResizeObserver(() => this.resize()).observe(this.base);
     this.sheets.ready.then(() => this.later());
+    const looks = [[window, "iecl-theme"], [matchMedia("(prefers-color-scheme: dark)"), "change"], [matchMedia("print"), "change"]];
+    for (const [target, name] of looks) target.addEventListener(name, () => this.wide && this.render()); // at once: paper does not wait
   }
 
   // --- what is on the page
@@ -199,7 +201,7 @@ class PlaneMap {
     const stride = coprime(this.count);
     for (let pass = isFocused ? 0 : 1; pass < 2; pass++) {
       for (let n = 0, i = 0; n < this.count; n++, i = (i + stride) % this.count) {
-        const isOut = isFocused && ((this.selected && !this.selected.has(i)) || (this.chosen.size && !this.chosen.has(this.column.values[i])));
+        const isOut = isFocused && ((this.selected && !this.selected[i]) || (this.chosen.size && !this.chosen.has(this.column.values[i])));
         if (isFocused && Number(!isOut) !== pass) continue;
         const x = Math.round((xy[2 * i] - view.x) * k + wide / 2), y = Math.round((view.y - xy[2 * i + 1]) * k + tall / 2);
         if (x < edge || y < edge || x >= wide - edge || y >= tall - edge) continue;
@@ -250,7 +252,7 @@ class PlaneMap {
     context.lineWidth = this.ratio;
     context.strokeStyle = styleOf("--card");
     for (let n = 0, i = 0; n < this.count; n++, i = (i + stride) % this.count) {
-      if (this.tileOf[i] < 0 || (this.selected && !this.selected.has(i))) continue;
+      if (this.tileOf[i] < 0 || (this.selected && !this.selected[i])) continue;
       const [x, y] = this.screen(i).map((one) => one * this.ratio);
       if (x < 0 || y < 0 || x > this.base.width || y > this.base.height) continue;
       const [a, b] = [Math.floor(x / side), Math.floor(y / side)];
@@ -402,7 +404,8 @@ class PlaneMap {
   }
 
   select(points) {
-    this.selected = points ? new Set(points) : null;
+    this.selected = points && new Uint8Array(this.count);
+    points?.forEach((i) => { this.selected[i] = 1; });
     this.list.replaceChildren();
     if (points) {
       const names = points.map((i) => this.names[i]);

@@ -47,6 +47,8 @@ function evidence(run, page) {
   return loss && el("figure", { class: "evidence" }, new Chart(withLooks({ ...loss, note: "" }, page)).element);
 }
 
+const BLOCKS = { learned: "which learns too", frozen: "whose weights stay as they were drawn", redrawn: "whose weights are drawn anew in each step" };
+
 const sections = {
   verdict(page) {
     if (page.runs.length > 1) return several(page);
@@ -88,7 +90,7 @@ const sections = {
     const found = page.sights?.views;
     if (!found) return null;
     return [el("p", {}, "Training never sees an image as it is. Each time it is changed at random in two ways, and the network learns that both are the same image."
-      + (found.note ? ` ${found.note}` : " An input block, which learns too, changes the second view further before the network gets it.")),
+      + (found.note ? ` ${found.note}` : ` An input block, ${BLOCKS[found.weights] || "a layer of its own"}, changes the second view further before the network gets it.`)),
     el("div", { class: "scroll" }, el("div", { class: "rows" }, found.rows.map((row) => el("div", { class: "row" },
       el("div", { class: "head" }, el("b", {}, row.name), el("small", {}, row.note)),
       el("div", { class: "tiles" }, row.tiles.map((tile, i) => pictures.tile(tile, `image ${i + 1}: ${row.name}`)))))))];
@@ -137,14 +139,15 @@ const sections = {
   confusion(page, pictures) {
     const found = page.sights?.confusion;
     if (!found) return null;
-    return [el("p", {}, `${percent(found.right)} of ${counted(found.queries, "image")} are given their class by ${found.way}. `
+    return [el("p", {}, `${percent(found.right)} of ${counted(found.queries, "image")} are put into their class by ${found.way}. `
       + "This is a look at the images above, not a result to report: results have protocols."),
     found.table && heatTable(found.classes, found.table),
-    found.pairs.length > 0 && el("h3", {}, "Most confused"),
+    found.pairs.length > 0 && [el("h3", {}, "Most confused"),
+      el("p", { class: "note" }, "Each mistaken image, and beside it the image of the other class that is most like it.")],
     el("div", { class: "pairs" }, found.pairs.map((pair) => el("div", { class: "pair" },
       el("p", {}, el("b", {}, pair.true), " taken for ", el("b", {}, pair.said), el("small", {}, ` ${pair.count} of ${pair.of}`)),
       pair.examples.map((one) => el("span", { class: "duo" }, pictures.tile(one.tile, `${pair.true}: ${one.name}`),
-        pictures.tile(one.by, `misled by ${one.by_name}`))))))];
+        pictures.tile(one.by, `the most like it of ${pair.said}: ${one.by_name}`))))))];
   },
 
   layers(page) {
@@ -244,7 +247,7 @@ function heatTable(classes, counts) {
     return made;
   };
   return el("div", { class: "scroll" }, el("table", { class: "heat" },
-    el("caption", {}, "Rows: the label of an image. Columns: the class that its neighbors give it."),
+    el("caption", {}, "Rows: the label of an image. Columns: the class that the probe gives it."),
     el("thead", {}, el("tr", {}, el("th", {}), classes.map((name) => el("th", { scope: "col" }, el("span", {}, name))))),
     el("tbody", {}, counts.map((row, i) => el("tr", {}, el("th", { scope: "row" }, classes[i]), row.map((count, j) => cell(count, row, i, j)))))));
 }

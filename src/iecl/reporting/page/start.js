@@ -53,10 +53,13 @@ function render(page) {
   }).filter((one) => one);
   const notes = (page.sights?.notes || []).map((note) => el("p", { class: "problem" }, note));
   const nav = el("nav", { "aria-label": "sections" }, built.map((one) => el("a", { href: `#${one.id}` }, SHORT[one.id] || HEADS[one.id])));
+  const reachable = () => [...root.querySelectorAll("a, button, select, summary, [tabindex]")];
+  const focused = reachable().indexOf(document.activeElement);
   const open = new Set([...root.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
   root.replaceChildren(header(page), nav, ...built.slice(0, 4), ...notes, ...built.slice(4),
     el("footer", { class: "note" }, "Written by iecl report. The file needs no network and asks for nothing."));
   root.querySelectorAll("details > summary").forEach((one) => { if (open.has(one.textContent)) one.parentElement.open = true; });
+  if (focused >= 0) reachable()[focused]?.focus({ preventScroll: true }); // an update leaves the keyboard where it is
   document.title = page.title;
 }
 

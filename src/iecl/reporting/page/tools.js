@@ -26,7 +26,7 @@ function number(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-const percent = (value) => (typeof value === "number" ? `${(100 * value).toFixed(1)} %` : number(value));
+const percent = (value) => (typeof value === "number" ? `${(100 * value).toFixed(1)}\u00a0%` : number(value));
 const counted = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
