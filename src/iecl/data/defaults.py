@@ -10,13 +10,14 @@ import numpy as np
 
 from iecl.brought import is_brought
 from iecl.data.datasets import DATASETS, FACTS, IMAGENET_MEAN, IMAGENET_STD
-from iecl.data.decoder import Unreadable, header_size, nothing_readable
+from iecl.data.decoder import Unreadable, header_size
 from iecl.data.exclusion import check_exclusion, without
 from iecl.data.labels import class_folders
 from iecl.data.listing import Listing, printable
 from iecl.data.pack_format import open_packed
 from iecl.data.places import is_files, is_pattern, is_saved_dataset, list_places, parts_of
 from iecl.data.settings import DataSettings
+from iecl.data.skipped_files import nothing_readable
 from iecl.errors import UserError, did_you_mean
 from iecl.launch import usable_cores
 
@@ -184,7 +185,7 @@ def _for_files(settings: DataSettings) -> DataSettings:
         return settings
     listing = training_files(settings)
     is_labeled = bool(class_folders(listing, "auto")) if settings.labels == "auto" else False
-    return _for_sides(settings, median_short_side(listing, settings.max_pixels), is_labeled)
+    return _for_sides(settings, median_short_side(listing, settings.max_pixels, settings.channels), is_labeled)
 
 
 def _is_resolved(settings: DataSettings) -> bool:
@@ -252,7 +253,7 @@ def _decode_size(image_size: int, short: float) -> int:
     return min(max(image_size, int(short)), 2 * image_size)
 
 
-def median_short_side(listing: Listing, max_pixels: int) -> float:
+def median_short_side(listing: Listing, max_pixels: int, channels: int = 0) -> float:
     """The median of the shorter sides of up to 64 readable images that are spread over the list.
 
     Raises:
@@ -267,7 +268,7 @@ def median_short_side(listing: Listing, max_pixels: int) -> float:
     reasons: Counter[str] = Counter()
     for i in map(int, order):
         try:
-            found.append(min(header_size(listing.path(i), max_pixels)))
+            found.append(min(header_size(listing.path(i), max_pixels, channels)))
         except Unreadable as problem:
             reasons[str(problem)] += 1
         if len(found) == _SAMPLE:
