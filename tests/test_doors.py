@@ -216,6 +216,7 @@ def test_rows_of_a_hugging_face_dataset_are_images_with_labels(
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_from_disk=loads.__getitem__))
     saved = iecl.embed("random", tmp_path, backbone="resnet10-w16", image_size=16)
     np.testing.assert_array_equal(saved["features"], plain["features"])
+    assert same(iecl.pretrain(tmp_path, tmp_path / "run", **HOW), iecl.pretrain(pixels, tmp_path / "other", **HOW))
     (tmp_path / "many").mkdir()
     (tmp_path / "many" / "dataset_dict.json").write_text("{}")
     with pytest.raises(iecl.UserError, match=r"many has 1 splits \(data\); name one of: .*/many/train"):

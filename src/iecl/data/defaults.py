@@ -149,7 +149,7 @@ def usual_side(settings: DataSettings) -> float:
 
 def training_files(settings: DataSettings) -> Listing:
     """The files that there are to train on."""
-    if is_brought(settings.name):
+    if kind_of(settings) == "brought":
         from iecl.data.brought_source import brought_images
 
         listing: Listing = brought_images(settings.name).items
