@@ -177,10 +177,11 @@ def methods_page() -> str:
     ]
     parts = [
         "`iecl pretrain --data photos/ --method NAME`. Without `--method` you get `ie-cl`.",
-        table(["method", "what it does", "advice", "cost", "kNN, %"], rows),
+        f":::{{container}} methods\n{table(['method', 'what it does', 'advice', 'cost', 'kNN, %'], rows)}\n:::",
         "**Cost**: time of a training step beside SimCLR's. **kNN**: after two epochs on generated images, which shows "
         "that a method learns and not how good it can become; ± is over three seeds, one run otherwise. Both with "
-        "`resnet10-w16` and the default recipes; where the numbers come from: [Measurements](benchmarks.md).",
+        "`resnet10-w16` and the default recipes, `ie-cl` without its block; where the numbers come from: "
+        "[Measurements](benchmarks.md).",
         ":::{toctree}\n:hidden:\n\n" + "\n".join(f"../methods/{name}" for name in METHODS) + "\n:::",
     ]
     return "\n\n".join(parts)

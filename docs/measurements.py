@@ -119,7 +119,7 @@ def photographs_part() -> str:
     if not found:
         return "No measurement is recorded.\n"
     names = {"same_photograph": "of five nearest tiles, from the same photograph"}
-    names |= {f"few_{shots}": f"right answers from {shots} labels each" for shots in (1, 5, 10)}
+    names |= {f"few_{shots}": f"right answers from {shots} label{'s' * (shots > 1)} each" for shots in (1, 5, 10)}
     rows = [
         [row["arm"], *(f"{100 * row[name]:.1f} %" if name in row else "" for name in names)] for row in found["rows"]
     ]

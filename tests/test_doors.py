@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from iecl.testing import check_method
 EXAMPLES = Path(__file__).parent.parent / "examples"
 sys.path.insert(0, str(EXAMPLES))  # where a user starts them
 
+import from_bands  # noqa: E402
 import from_dataset  # noqa: E402
 import from_list  # noqa: E402
 import own_backbone  # noqa: E402
@@ -214,6 +216,7 @@ def test_rows_of_a_hugging_face_dataset_are_images_with_labels(
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_from_disk=loads.__getitem__))
     saved = iecl.embed("random", tmp_path, backbone="resnet10-w16", image_size=16)
     np.testing.assert_array_equal(saved["features"], plain["features"])
+    assert same(iecl.pretrain(tmp_path, tmp_path / "run", **HOW), iecl.pretrain(pixels, tmp_path / "other", **HOW))
     (tmp_path / "many").mkdir()
     (tmp_path / "many" / "dataset_dict.json").write_text("{}")
     with pytest.raises(iecl.UserError, match=r"many has 1 splits \(data\); name one of: .*/many/train"):
@@ -236,20 +239,44 @@ def broken_off(train: Callable[..., iecl.Run], out: Path, **how: Any) -> iecl.Ru
     return train(out, epochs=2, resume=True, **how)
 
 
-def doors(tmp_path: Path) -> dict[str, Callable[..., iecl.Run]]:
-    listed = from_list.make_list(tmp_path / "listed")
+def door_to(door: str, tmp_path: Path) -> Callable[..., iecl.Run]:
+    """Trains as the example of a door does, on what it brings."""
     some = from_dataset.Stripes(64)
-    return {
-        "dataset": from_dataset.train,
-        "list": lambda out, **how: from_list.train(listed, out, **how),
-        "backbone": lambda out, **how: own_backbone.train(out, some, **how),
-        "method": lambda out, **how: own_method.train(out, some, **how),
-    }
+    if door == "dataset":
+        return from_dataset.train
+    if door in ("backbone", "method"):
+        example = {"backbone": own_backbone, "method": own_method}[door]
+        return lambda out, **how: example.train(out, some, **how)
+    if door == "bands":
+        return partial(from_bands.train, from_bands.make_bands(tmp_path / "bands"))
+    if door.startswith("rows"):
+        pytest.importorskip("datasets", reason="datasets is not installed")
+        import from_hugging_face
+
+        rows: Any = from_hugging_face.make_dataset()
+        if door == "rows that were saved":
+            rows.save_to_disk(tmp_path / "saved")
+            rows = tmp_path / "saved"
+        return partial(from_hugging_face.train, rows)
+    listed = from_list.make_list(tmp_path / "listed")
+    paths = sorted(listed.parent.glob("*.png"))
+    data: Any = {
+        "list": listed,
+        "pattern": f"{listed.parent}/*.png",
+        "several": [f"{listed.parent}/0[0-4]*.png", f"{listed.parent}/0[5-9]*.png"],
+        "paths": paths,
+        "arrays": np.stack([np.asarray(Image.open(path)) for path in paths]),
+    }[door]
+    return partial(from_list.train, data)
 
 
-@pytest.mark.parametrize("door", ["dataset", "list", "backbone", "method"])
+DOORS = ["dataset", "list", "backbone", "method", "bands"]
+MORE = ["pattern", "several", "paths", "arrays", "rows", "rows that were saved"]
+
+
+@pytest.mark.parametrize("door", DOORS)
 def test_a_run_that_was_stopped_goes_on_exactly(door: str, tmp_path: Path) -> None:
-    train = doors(tmp_path)[door]
+    train = door_to(door, tmp_path)
     how = {"sets": SHORT, "quiet": True}
     assert same(train(tmp_path / "whole", epochs=2, **how), broken_off(train, tmp_path / "broken", **how))
 
@@ -270,16 +297,20 @@ def test_what_a_program_brings_goes_to_other_processes_and_comes_back_after_a_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", ["dataset", "list", "backbone", "method"])
+@pytest.mark.parametrize("door", DOORS + MORE)
 def test_every_door_is_open_to_two_processes_and_a_pause(door: str, tmp_path: Path) -> None:
-    train = doors(tmp_path)[door]
+    train = door_to(door, tmp_path)
     how = {"sets": SHORT, "quiet": True, "devices": 2, "accelerator": "cpu"}
     assert same(train(tmp_path / "whole", epochs=2, **how), broken_off(train, tmp_path / "broken", **how))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", ["from_dataset", "from_list", "own_backbone", "own_method"])
+@pytest.mark.parametrize(
+    "example", ["from_bands", "from_dataset", "from_hugging_face", "from_list", "own_backbone", "own_method"]
+)
 def test_an_example_runs_as_it_is_started(example: str, tmp_path: Path) -> None:
+    if example == "from_hugging_face":
+        pytest.importorskip("datasets", reason="datasets is not installed")
     words = [sys.executable, str(EXAMPLES / f"{example}.py")]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

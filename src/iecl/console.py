@@ -242,3 +242,12 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def speed_of(images_per_second: float) -> str:
+    """How fast images pass, with a digit more where they pass slowly.
+
+    >>> speed_of(0.42), speed_of(1234.5)
+    ('0.4 images/s', '1,234 images/s')
+    """
+    return f"{images_per_second:,.{0 if images_per_second >= 10 else 1}f} images/s"

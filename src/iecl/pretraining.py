@@ -20,7 +20,7 @@ from iecl.errors import UserError
 from iecl.launch import attempts, outside_launch, rank_at_start
 from iecl.names import FLAGS
 from iecl.runs.claim import Claim, claim
-from iecl.runs.directory import RunDirectory
+from iecl.runs.directory import RunDirectory, refuse_missing
 from iecl.settings import merge, parse_assignment
 from iecl.training.choices import BY_TIME, Said, check_batch, depends_on_time, with_batch
 from iecl.training.config import RunConfig, layers, make_config, with_data, with_launch, without_effect
@@ -30,6 +30,8 @@ from iecl.training.scale import estimate, gpu_called
 USUAL_IMAGES, USUAL_SIDE = 1_281_167, 224
 """Images and their side that an estimate is for, if nothing else is said."""
 log = logging.getLogger("iecl.pretraining")
+IMAGENET = "imagenet"
+"""What `--from` calls torchvision's weights."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,15 @@ def start_from(source: str, foreign: Mapping[str, Any], asked: Asked, quiet: boo
     begun = _begun_before(asked)
     if begun is not None:
         return resume(begun, quiet)
+    if source != IMAGENET:
+        refuse_missing(source, "--from", IMAGENET)
+    said = make_config(method=asked.method, recipe=asked.recipe, flags=asked.given, sets=asked.sets)
+    for name in said.data.names:  # what is misspelled is found at once
+        folder_of(name)
     _announce_torch()
     from iecl.continuation import keep_start
     from iecl.evaluation.model import load_model
-    from iecl.weights.imagenet import IMAGENET, imagenet_model
+    from iecl.weights.imagenet import imagenet_model
 
     if source == IMAGENET and not Path(source).exists():
         model = imagenet_model(asked.given.get("backbone", {}).get("name", ""), download=download)

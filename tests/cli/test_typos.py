@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -25,6 +26,14 @@ TYPOS = {
     "there is no run and no file away.pth (MODEL)": ["evaluate", "knn", "away.pth"],
     "there is no run and no file away (MODEL)": ["embed", "away", "--out", "features.npz"],
     "there is no run and no file away.pt (MODEL)": ["export", "away.pt", "--out", "weights.safetensors"],
+    "there is no run and no file imagenette (--from); give a run directory, a file of weights, or imagenet": [
+        *("pretrain", "--data", "three", "--from", "imagenette")
+    ],
+    "no method is called 'simcrl' (--method)": [
+        *("pretrain", "--data", "three", "--from", "one", "--method", "simcrl")
+    ],
+    "there is no folder and no dataset called 'thre'": ["pretrain", "--data", "thre", "--from", "one"],
+    "2 5 channels, 3 are wanted (--data); add --set data.channels=5": ["pretrain", "--data", "bands"],
     "there is no run in away (RUN)": ["report", "away"],
     "3 images do not fill a batch of 4": ["pretrain", "--data", "three", "--batch-size", "4"],
     "one holds 1 image": ["pretrain", "--data", "one"],
@@ -39,6 +48,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
         (here / name).mkdir()
         for number in range(count):
             Image.new("RGB", (40, 40), (number, 0, 0)).save(here / name / f"{number}.png")
+    (here / "bands").mkdir()
+    for number in range(2):
+        np.save(here / "bands" / f"{number}.npy", np.zeros((40, 40, 5), np.uint8))
     program = (
         "import contextlib, io, json, sys\nfrom iecl.cli.command import main\nfound = {}\n"
         "for name, words in json.load(sys.stdin).items():\n"

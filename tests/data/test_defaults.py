@@ -140,7 +140,9 @@ def test_only_a_sample_of_the_headers_is_read(tmp_path: Path, monkeypatch: pytes
     settings = folder_of(tmp_path, *[(8, 8)] * 100)
     read: list[bytes] = []
     header_size = defaults.header_size
-    monkeypatch.setattr(defaults, "header_size", lambda path, limit: (read.append(path), header_size(path, limit))[1])
+    monkeypatch.setattr(
+        defaults, "header_size", lambda path, *limits: (read.append(path), header_size(path, *limits))[1]
+    )
     resolve_data(settings)
     assert len(set(read)) == 64
 

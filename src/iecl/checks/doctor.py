@@ -17,13 +17,13 @@ from iecl.checks.scan import Numbers, Scan, Split, scan
 from iecl.checks.suggestions import planned, suggestions
 from iecl.checks.table import CHECKS, CheckSettings
 from iecl.console import ProgressLine
-from iecl.data.decoder import nothing_readable
 from iecl.data.defaults import files_of, kind_of, resolve_data
 from iecl.data.exclusion import roots_of
 from iecl.data.labels import class_folders
 from iecl.data.listing import Listing, one_walk, printable
 from iecl.data.places import parts_of
 from iecl.data.settings import DataSettings
+from iecl.data.skipped_files import nothing_readable
 from iecl.errors import UserError
 from iecl.settings import build
 

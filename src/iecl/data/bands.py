@@ -32,6 +32,12 @@ def npy_size(content: io.BytesIO) -> tuple[int, int]:
     return shape[first], shape[first + 1]
 
 
+def npy_channels(content: io.BytesIO) -> int:
+    """How many channels an image in an NPY file has."""
+    shape = npy_shape(content)
+    return 1 if len(shape) == 2 else min(shape[0], shape[2])
+
+
 def npy_bands(content: io.BytesIO) -> npt.NDArray[np.generic]:
     """The channels of an NPY file, as (channels, height, width)."""
     content.seek(0)

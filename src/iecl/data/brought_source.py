@@ -21,8 +21,9 @@ from torch.nn.functional import interpolate
 from iecl.brought import PREFIX, find, is_brought
 from iecl.data.bands import eight_bit, image_bands
 from iecl.data.batch import Pixels
-from iecl.data.decoder import ImageArray, nothing_readable, rgb
+from iecl.data.decoder import ImageArray, rgb
 from iecl.data.places import is_image, listing_of
+from iecl.data.skipped_files import nothing_readable
 from iecl.data.source import Numbers
 from iecl.errors import UserError, lacking
 

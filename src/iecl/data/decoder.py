@@ -10,7 +10,6 @@ import stat
 import struct
 import warnings
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,8 +34,6 @@ from PIL import (
 
 from iecl.data import bands
 from iecl.data.bands import eight_bit
-from iecl.data.skipped_files import reasons_of
-from iecl.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "PPM", "AVIF")
 ImageArray = npt.NDArray[np.uint8]
@@ -89,16 +86,6 @@ class Unopened(Unreadable):
     """A file that the system did not give: it, or the folder that it is in, is gone or out of reach."""
 
 
-def nothing_readable(name: str, reasons: Counter[str]) -> UserError:
-    """The error for data without one good image.
-
-    >>> print(nothing_readable("cats", Counter({"truncated": 2, "empty file": 1})))
-    none of the 3 images in cats can be read: 2 truncated, 1 empty file (--data)
-    """
-    counts = reasons_of(reasons)
-    return UserError(f"none of the {reasons.total():,} images in {name} can be read: {counts}", where="--data")
-
-
 def decode(
     path: File, side: int, max_pixels: int, square: ImageArray | None = None
 ) -> tuple[ImageArray, tuple[int, int]]:
@@ -144,16 +131,18 @@ def _decode_bands(content: io.BytesIO, max_pixels: int, square: ImageArray) -> t
         values = bands.npy_bands(content)
     else:
         values = bands.image_bands(_opened(content, max_pixels), len(square))
-    if len(values) == 1 < len(square):
-        raise Unreadable(f"1 channel, {len(square)} are wanted")
-    if len(values) != len(square):
-        raise Unreadable(f"{len(values)} channels, {len(square)} are wanted")
+    _check_channels(len(values), len(square))
     pixels = np.ascontiguousarray(values if values.dtype == np.uint8 else eight_bit(values))
     made = torch.from_numpy(pixels.astype(np.uint8, copy=False)).unsqueeze(0)
     if made.shape[2:] != square.shape[1:]:
         made = interpolate(made, square.shape[1:], mode="bicubic", antialias=True)
     square[...] = made[0].numpy()
     return pixels.shape[1], pixels.shape[2]
+
+
+def _check_channels(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise Unreadable(f"{found} channel{'s' * (found != 1)}, {wanted} are wanted")
 
 
 def _is_npy(content: io.BytesIO) -> bool:
@@ -298,8 +287,10 @@ def decode_numbers(path: File, max_pixels: int) -> ImageArray:
         return np.array(image)
 
 
-def header_size(path: File, max_pixels: int) -> tuple[int, int]:
+def header_size(path: File, max_pixels: int, channels: int = 0) -> tuple[int, int]:
     """The (height, width) that a file declares, before it is turned upright; nothing is decoded.
+
+    With `channels` an array that declares another number of them is no usable image.
 
     Raises:
         Unreadable: as for `decode`, as far as the header tells.
@@ -309,6 +300,8 @@ def header_size(path: File, max_pixels: int) -> tuple[int, int]:
         if _is_npy(content):
             found = bands.npy_size(content)
             _check_pixels(*found, max_pixels)
+            if channels:
+                _check_channels(bands.npy_channels(content), channels)
             return found
         width, height = _opened(content, max_pixels).size
         return height, width

@@ -10,7 +10,7 @@ import numpy as np
 
 from iecl.brought import is_brought
 from iecl.data.datasets import DATASETS, FACTS, IMAGENET_MEAN, IMAGENET_STD
-from iecl.data.decoder import Unreadable, header_size, nothing_readable
+from iecl.data.decoder import Unreadable, header_size
 from iecl.data.exclusion import check_exclusion, without
 from iecl.data.labels import class_folders
 from iecl.data.listing import Listing, printable
@@ -19,6 +19,7 @@ from iecl.data.places import is_files, is_pattern, is_saved_dataset, list_places
 from iecl.data.settings import DataSettings
 from iecl.data.shard_files import is_shards, is_url
 from iecl.data.shard_set import ShardSet, open_shards
+from iecl.data.skipped_files import nothing_readable
 from iecl.errors import UserError, did_you_mean
 from iecl.launch import usable_cores
 
@@ -158,7 +159,7 @@ def usual_side(settings: DataSettings) -> float:
 
 def training_files(settings: DataSettings) -> Listing:
     """The files that there are to train on."""
-    if is_brought(settings.name):
+    if kind_of(settings) == "brought":
         from iecl.data.brought_source import brought_images
 
         listing: Listing = brought_images(settings.name).items
@@ -194,7 +195,7 @@ def _for_files(settings: DataSettings) -> DataSettings:
         return settings
     listing = training_files(settings)
     is_labeled = bool(class_folders(listing, "auto")) if settings.labels == "auto" else False
-    return _for_sides(settings, median_short_side(listing, settings.max_pixels), is_labeled)
+    return _for_sides(settings, median_short_side(listing, settings.max_pixels, settings.channels), is_labeled)
 
 
 def _is_resolved(settings: DataSettings) -> bool:
@@ -278,7 +279,7 @@ def _decode_size(image_size: int, short: float) -> int:
     return min(max(image_size, int(short)), 2 * image_size)
 
 
-def median_short_side(listing: Listing, max_pixels: int) -> float:
+def median_short_side(listing: Listing, max_pixels: int, channels: int = 0) -> float:
     """The median of the shorter sides of up to 64 readable images that are spread over the list.
 
     Raises:
@@ -293,7 +294,7 @@ def median_short_side(listing: Listing, max_pixels: int) -> float:
     reasons: Counter[str] = Counter()
     for i in map(int, order):
         try:
-            found.append(min(header_size(listing.path(i), max_pixels)))
+            found.append(min(header_size(listing.path(i), max_pixels, channels)))
         except Unreadable as problem:
             reasons[str(problem)] += 1
         if len(found) == _SAMPLE:

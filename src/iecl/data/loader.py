@@ -26,8 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 from iecl import counter
 from iecl.allocation import is_kept, keep_freed_memory
 from iecl.data.batch import Batch, Pixels
-from iecl.data.decoder import nothing_readable
-from iecl.data.skipped_files import Skipping
+from iecl.data.skipped_files import Skipping, nothing_readable
 from iecl.data.slots import Slots
 from iecl.data.source import Fetching, Numbers, OnBad, Source, expect, read_into
 from iecl.data.stream_order import StreamOrder, order_of

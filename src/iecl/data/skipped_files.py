@@ -1,9 +1,10 @@
 """Files that cannot be read: a few are named, all are counted, and too many end the work. Free of torch."""
 
 import logging
+import re
 from collections import Counter
 
-from iecl.errors import TrainingError
+from iecl.errors import TrainingError, UserError
 
 log = logging.getLogger("iecl.data")
 NAMED = 10
@@ -58,3 +59,20 @@ def refuse_too_many(name: str, reasons: Counter[str], total: int, share: float, 
             where=f"data.max_unreadable={share:g}",
             do=f"fix or remove them{f' (listed in {listed})' if listed else ''}, or raise data.max_unreadable",
         )
+
+
+def nothing_readable(name: str, reasons: Counter[str]) -> UserError:
+    """The error for data without one good image.
+
+    >>> print(nothing_readable("cats", Counter({"truncated": 2, "empty file": 1})))
+    none of the 3 images in cats can be read: 2 truncated, 1 empty file (--data)
+    >>> print(nothing_readable("scans", Counter({"5 channels, 3 are wanted": 2})))
+    none of the 2 images in scans can be read: 2 5 channels, 3 are wanted (--data); add --set data.channels=5
+    """
+    counts = reasons_of(reasons)
+    channels = re.match(r"(\d+) channels?, \d+ are wanted", reasons.most_common(1)[0][0]) if reasons else None
+    return UserError(
+        f"none of the {reasons.total():,} images in {name} can be read: {counts}",
+        where="--data",
+        do=f"add --set data.channels={channels[1]}" if channels else "",
+    )

@@ -37,11 +37,11 @@ from iecl.runs.records import read_metrics, read_summary
 from iecl.settings import read_toml
 
 
-def refuse_missing(target: str | Path) -> None:
-    """Raise a `UserError` if there are no weights of this name."""
+def refuse_missing(target: str | Path, where: str = "MODEL", other: str = "random") -> None:
+    """Raise a `UserError` if there are no weights of this name; `other` is a word that may stand in their place."""
     if not Path(target).exists():
-        do = "give a run directory, a file of weights, or random"
-        raise UserError(f"there is no run and no file {target}", where="MODEL", do=do)
+        do = f"give a run directory, a file of weights, or {other}"
+        raise UserError(f"there is no run and no file {target}", where=where, do=do)
 
 
 class RunDirectory:

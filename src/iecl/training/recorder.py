@@ -15,7 +15,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from iecl import parallel
-from iecl.console import ProgressLine, duration, one_line
+from iecl.console import ProgressLine, duration, one_line, speed_of
 from iecl.data.batch import Batch
 from iecl.data.skipped_files import Skipping, refuse_too_many
 from iecl.data.source import Source
@@ -150,7 +150,7 @@ class Recorder:
             else 0.0
         )
         wait = f"  data wait {100 * self.data_wait():.0f} %" if speed else ""
-        ending = f"  {speed:,.0f} images/s{wait}  {duration(left)} left" if speed else ""
+        ending = f"  {speed_of(speed)}{wait}  {duration(left)} left" if speed else ""
         loss = f"loss {row['loss']:.3f}" + (f" ({terms})" if terms.count("  ") else "")
         return f"epoch {clock.epoch + 1}/{clock.epochs}  step {clock.step}/{clock.steps}{ending}  {loss}"
 

@@ -15,7 +15,7 @@ from iecl import parallel
 from iecl.allocation import give_back_freed_memory
 from iecl.backbones.factory import width_of
 from iecl.brought import at_hand, to_hand_on
-from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, visible
+from iecl.console import LineFormatter, ProgressLine, counted, duration, log_to_terminal, speed_of, visible
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
 from iecl.files import write_atomically
 from iecl.launch import WARNINGS, Launch, joined, outside_launch, rank_at_start, requeue
@@ -231,10 +231,10 @@ def _write_summary(
         listed = f", listed in {run.skipped}" if summary["skipped"] else ""
         log.info("%s skipped%s", counted(summary["skipped"], "file"), listed)
         log.info(
-            "%s in %s, %.0f images/s; backbone in %s",
+            "%s in %s, %s; backbone in %s",
             counted(summary["steps"] - summary["steps_before"], "step"),
             duration(summary["seconds"]),
-            summary["images_per_second"],
+            speed_of(summary["images_per_second"]),
             run.weights,
         )
         if "forecast" in summary:

@@ -10,11 +10,9 @@ from iecl.errors import UserError
 from iecl.weights.external import external_model
 from iecl.weights.model import LoadedModel
 
-IMAGENET = "imagenet"
-"""What `--from` calls them."""
 USUAL = "resnet18"
 """The backbone that is taken where none is named."""
-WHERE = f"--from {IMAGENET}"
+WHERE = "--from imagenet"
 
 
 def imagenet_model(backbone: str = "", *, download: bool = False) -> LoadedModel:
