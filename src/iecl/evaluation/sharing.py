@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import multiprocessing, nn
 
-from iecl.data.decoder import nothing_readable
+from iecl.data.skipped_files import nothing_readable
 from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source
 from iecl.errors import UserError
 from iecl.evaluation.features import Features, extract
