@@ -120,24 +120,12 @@ def test_each_moment_leaves_no_trace_by_itself(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "backbone"), [("simclr", "groups"), ("simclr", "resnet10-w16"), ("byol", "resnet10-w16")]
-)
-def test_two_processes_and_then_one_end_like_one(
-    method: str, backbone: str, image_folder: Path, tmp_path: Path, tiny: list[str]
-) -> None:
-    # Without batch norm, and with synchronized ones; with SGD, which does not blow up rounding.
-    sets = [*tiny, "training.checkpoint_steps=1", "optimizer.name=sgd", "optimizer.lr=0.05"]
-    sets += ["method.norm=false"] if backbone == "groups" else []
-    trained(image_folder, tmp_path / "one", method, [], sets, words={"backbone": backbone})
+def test_two_processes_and_then_one_end_like_one(image_folder: Path, tmp_path: Path, tiny: list[str]) -> None:
+    # Without batch norm, which would see half a batch in each process; with SGD, which does not blow up rounding.
+    sets = [*tiny, "training.checkpoint_steps=1", "method.norm=false", "optimizer.name=sgd", "optimizer.lr=0.05"]
+    trained(image_folder, tmp_path / "one", "simclr", [], sets, words={"backbone": "groups"})
     out = tmp_path / "two"
-    words = {
-        "method": method,
-        "backbone": backbone,
-        "epochs": 3,
-        "batch_size": 8,
-        "settings": METHODS.get(method, {"method": HEADS}),
-    }
+    words = {"method": "simclr", "backbone": "groups", "epochs": 3, "batch_size": 8, "settings": {"method": HEADS}}
     words["sets"] = [*sets, "training.devices=2"]
     request = {"data": str(image_folder), "out": str(out), "words": words, "kills": [], "resumed": []}
     program = f"import killing\nif __name__ == '__main__':\n    killing.train({request!r})\n"
@@ -154,7 +142,7 @@ def test_two_processes_and_then_one_end_like_one(
     state = latest_checkpoint(out / "checkpoints")
     assert state is not None
     assert 0 < state["step"] < STEPS
-    ends = trained(image_folder, out, method, [], sets, words={"backbone": backbone}, resumed=["training.devices=1"])
+    ends = trained(image_folder, out, "simclr", [], sets, words={"backbone": "groups"}, resumed=["training.devices=1"])
     assert ends == [0]
     one, two = (latest_checkpoint(run / "checkpoints") for run in (tmp_path / "one", out))
     assert one is not None

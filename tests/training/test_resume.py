@@ -8,7 +8,7 @@ import pytest
 from iecl.data.defaults import resolve_data
 from iecl.errors import UserError
 from iecl.runs.directory import RunDirectory
-from iecl.training.config import make_config, with_data
+from iecl.training.config import make_config, with_data, with_norms
 from iecl.training.resume import settings_to_resume
 
 
@@ -69,3 +69,17 @@ def test_a_block_as_wide_as_the_batch_keeps_its_processes(tmp_path: Path) -> Non
     run = run_of(tmp_path, "saib.form=batch", "training.devices=2")
     with pytest.raises(UserError, match=r"keeps its settings: training\.devices was 2, now 1"):
         settings_to_resume(run, "", {}, ["training.devices=1"])
+
+
+@pytest.mark.parametrize(("groups", "asked", "chosen"), [(0, "auto", "on"), (4, "auto", "off"), (0, "off", "off")])
+def test_norms_are_synchronized_unless_they_are_in_groups(groups: int, asked: str, chosen: str) -> None:
+    sets = [f"method.norm_groups={groups}", f"training.sync_batch_norm={asked}"]
+    config = make_config(method="moco-v2", flags={"data": {"name": "shapes"}}, sets=sets)
+    assert with_norms(config).training.sync_batch_norm == chosen
+
+
+def test_norms_in_groups_that_are_to_be_synchronized_are_refused() -> None:
+    sets = ["method.norm_groups=4", "training.sync_batch_norm=on"]
+    config = make_config(method="moco-v2", flags={"data": {"name": "shapes"}}, sets=sets)
+    with pytest.raises(UserError, match=r"groups of the batch .*training.sync_batch_norm.*set the one to off"):
+        with_norms(config)
