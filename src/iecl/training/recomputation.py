@@ -57,7 +57,7 @@ def blocks_in_rows(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _forgotten(module: nn.Module, forward: Forward, *inputs: Any, **named: Any) -> Tensor:
-    return _computed_again(forward, (nullcontext(), _Moment(module)), *inputs, **named)
+    return _computed_again(forward, (nullcontext(), _Surroundings(module)), *inputs, **named)
 
 
 def _computed_again(forward: Forward, contexts: tuple[Context, Context], *inputs: Any, **named: Any) -> Tensor:
@@ -87,13 +87,13 @@ def _in_chunks(encoder: nn.Module, forward: Forward, chunk: int, x: Tensor) -> T
     count = -(-len(x) // chunk)
     few, more = divmod(len(x), count)
     sizes = [few + 1] * more + [few] * (count - more)  # as equal as can be: a batch norm of one image means nothing
-    moment = _Moment(encoder, count)
+    around = _Surroundings(encoder, count)
     made, moved = [], list[list[Buffers]]()
     for part in torch.split(x, sizes):  # not by slices, each of which has a gradient as large as all of x
-        with moment:
-            made.append(_computed_again(forward, (nullcontext(), moment), part))
-            moved.append([dict(table) for table in moment.tables])
-    _move(moment.tables, moved)
+        with around:
+            made.append(_computed_again(forward, (nullcontext(), around), part))
+            moved.append([dict(table) for table in around.tables])
+    _move(around.tables, moved)
     return torch.cat(made)
 
 
@@ -107,7 +107,7 @@ def _move(tables: list[Buffers], moved: list[list[Buffers]]) -> None:
                 buffer.copy_(parts.mean(0) if buffer.is_floating_point() else parts[-1])
 
 
-class _Moment:
+class _Surroundings:
     """What a pass through a module reads besides its weights and its input, as it is now.
 
     As a context, any number of times: the module as it was, with copies of its buffers, which a pass may move.

@@ -98,8 +98,8 @@ class TrainingSettings:
     )
     grad_cache: int = setting(
         0,
-        "most images in the backbone at a time, while the loss sees the whole batch: memory for so many, a third more "
-        "time; batch norm sees so many too; 0: all",
+        "most images in the backbone at a time, while the loss sees the whole batch: memory for so many, a third to "
+        "a half more time; batch norm sees so many too; 0: all",
         low=0,
     )
     compile: bool = setting(
