@@ -50,7 +50,7 @@ class ParamGroup:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What a method may know of the data it is built for."""
+    """What a method may know of the data it is built for; `unlabeled` are samples that lack the label others have."""
 
     samples: int
     classes: int
@@ -59,7 +59,6 @@ class DataFacts:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     unlabeled: int = 0
-    """Samples without a label, where there are classes."""
 
 
 Encode = Callable[[Float[Tensor, "n 3 h w"]], Float[Tensor, "n width"]]
