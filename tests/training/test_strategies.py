@@ -206,7 +206,7 @@ def in_two_processes(requests: list[dict[str, Any]]) -> None:
         process.stdin.close()
         process.stdin = None
     try:
-        ends = [(process.communicate(timeout=900)[1], process.returncode) for process in started]
+        ends = [(process.communicate(timeout=600)[1], process.returncode) for process in started]
     finally:
         for process in started:
             process.kill()
