@@ -171,7 +171,7 @@ def test_torchrun_starts_a_run_again_whose_process_was_killed(
 ) -> None:
     whole = Started(image_folder, tmp_path / "whole", tiny, 12).by_torchrun()
     assert [code for code, _ in whole.ends()] == [0]
-    job = Started(image_folder, tmp_path / "run", tiny, 12).by_torchrun("--max-restarts", "1")
+    job = Started(image_folder, tmp_path / "run", tiny, 12).by_torchrun("--standalone", "--max-restarts", "1")
     job.wait_for_steps(5)
     os.kill(children(job.ranks[0].pid)[1], signal.SIGKILL)
     [(code, said)] = job.ends()

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import killing  # noqa: F401  # knows the backbone "groups"
@@ -20,11 +21,11 @@ from iecl.runs.directory import RunDirectory
 
 def rewind(whole: Path, out: Path) -> None:
     """A copy of a run that kept its first epoch, as it was then."""
-    shutil.copytree(whole, out)
-    run = RunDirectory(out)
+    run = RunDirectory(shutil.copytree(whole, out.with_suffix(".part")))
     for path in (run.checkpoints / "previous.ckpt", run.checkpoints / "best.ckpt", run.summary, run.weights):
         path.unlink()
     shutil.copy(run.kept_checkpoint(1), run.checkpoints / "last.ckpt")
+    run.path.rename(out)
 
 
 if __name__ == "__main__":
@@ -34,4 +35,6 @@ if __name__ == "__main__":
         half = request.pop("half_of", "")
         if half and os.environ["SLURM_PROCID"] == "0":
             rewind(Path(half), Path(request["out"]))
+        while half and not Path(request["out"]).exists():
+            time.sleep(0.1)
         iecl.pretrain(**request, quiet=True)

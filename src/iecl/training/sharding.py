@@ -136,9 +136,6 @@ def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
         words = "; ".join(f"process {rank}: {failure}" for rank, (failure, _) in problem.failures.items())
         raise UserError(f"a checkpoint cannot be written: {words}", where=str(place)) from problem
     files = sorted(place.iterdir())[parallel.rank() :: parallel.world()]
-    sums = [
-        found
-        for part in parallel.gather_objects({file.name: checksum(file) for file in files})
-        for found in part.items()
-    ]
-    return rest | {SHARDS: {"folder": place.name, "files": dict(sums)}}
+    own = {file.name: checksum(file) for file in files}
+    sums = {name: value for part in parallel.gather_objects(own) for name, value in part.items()}
+    return rest | {SHARDS: {"folder": place.name, "files": sums}}
