@@ -75,5 +75,5 @@ def test_every_extra_for_users_has_a_case() -> None:
 def test_dev_has_every_extra_that_tests_use() -> None:
     (own,) = [line for line in PROJECT["optional-dependencies"]["dev"] if line.startswith("iecl[")]
     named = set(re.findall(r"[a-z]+", own.partition("[")[2]))
-    others = {"dev", "wandb", "mlflow", "datasets"}  # two talk to servers, and the last has a stand-in in the tests
+    others = {"dev", "wandb", "mlflow", "s3", "datasets"}  # three talk to servers, the last has a stand-in in the tests
     assert named == set(PROJECT["optional-dependencies"]) - others

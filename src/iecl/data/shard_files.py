@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from iecl.data.listing import TEST_FOLDERS, printable
 from iecl.data.tar_samples import BadShardError
@@ -28,6 +27,7 @@ TRIES, FIRST_WAIT = 4, 0.2
 _LOOK = 16
 _Answer = TypeVar("_Answer")
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_SECRET = re.compile(r"://[^/]*@|\?.*=")
 _MOST_LIST, _MOST_SHARDS = 2**26, 10**6
 
 
@@ -65,11 +65,11 @@ def refuse_secrets(name: str) -> None:
     Raises:
         ValueError: it does; the message has the rest of it.
     """
-    parts = urlsplit(name) if is_url(name) else None
-    if parts is not None and ("@" in parts.netloc or "=" in parts.query):
+    if is_url(name) and _SECRET.search(name):
+        shown = re.sub(r"://[^/]*@", "://", name).partition("?")[0]
         raise ValueError(
-            f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path} came with a password or a key, "
-            "which would be written to the run directory: leave it out, and give it to fsspec by the environment"
+            f"{shown} came with a password or a key, which would be written to the run directory: "
+            "leave it out, and give it to fsspec by the environment"
         )
 
 
@@ -83,8 +83,7 @@ def expand(name: str) -> list[str]:
         name = str(Path(glob.escape(name)) / "*.tar")
     if name.endswith(".txt"):
         lines = [line.strip() for line in read_text(Path(name), _MOST_LIST).splitlines()]
-        folder = Path(name).parent
-        return [one for line in lines if line for one in expand(line if is_url(line) else str(folder / line))]
+        return [one for line in lines if line for one in expand(_beside(line, name))]
     found = [one for text in _braced(name) for one in (_matching(text) if glob.has_magic(text) else [text])]
     if not found:
         raise UserError(f"{_shown(name)} matches no shard", where="--data", do="quote the pattern")
@@ -92,6 +91,17 @@ def expand(name: str) -> list[str]:
     if wrong is not None:
         raise UserError(f"{_shown(wrong)} is no .tar file", where="--data", do="give shards as NAME-{000..123}.tar")
     return found
+
+
+def _beside(line: str, list_name: str) -> str:
+    """What a line of a list names: a URL, or a path that may be relative to the list."""
+    try:
+        refuse_secrets(line)
+    except ValueError as problem:
+        raise UserError(str(problem), where=list_name) from None
+    if line.endswith(".txt"):
+        raise UserError(f"{_shown(list_name)} lists another list", where="--data", do="list shards")
+    return line if is_url(line) else str(Path(list_name).parent / line)
 
 
 def _braced(name: str) -> Iterator[str]:
