@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from iecl.checks.backbone import _distances
 from iecl.checks.call import doctor
 from iecl.checks.doctor import diagnose
 from iecl.checks.near import near_pairs
@@ -30,6 +32,15 @@ def test_a_wrong_label_is_told_by_its_neighbors_and_an_odd_image_belongs_to_noth
     assert made.of("label")[0].note == "neighbors: red"
     assert "red/odd.png" in [made.scan.name(one.number) for one in made.of("outlier")]
     assert made.facts["labels_of_neighbors"] > 0.9
+
+
+def test_strangers_that_resemble_each_other_are_far_from_all_others() -> None:
+    draw = np.random.default_rng(2)
+    usual = draw.normal(size=(600, 16)) * np.geomspace(10, 1, 16)
+    strangers = draw.normal(size=(12, 16)) * 0.1 + 20 * np.eye(16)[-1]  # all alike, and where little varies
+    rows = torch.from_numpy(np.concatenate([usual, strangers]))
+    far = _distances(rows - rows.mean(dim=0))
+    assert far[600:].min() > np.quantile(far[:600], 0.95)
 
 
 def test_what_can_be_read_from_an_embedding_is_told_beside_a_shuffled_column(tmp_path: Path) -> None:

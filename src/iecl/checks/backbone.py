@@ -18,8 +18,11 @@ from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.neighbors import nearest
 from iecl.weights.model import LoadedModel
 
-NEIGHBORS, NEAREST, CROWD = 20, 3, 10
-"""That vote on a label; that may be copies; whose mean distance says whether an image belongs to anything."""
+NEIGHBORS, NEAREST = 20, 3
+"""That vote on a label; that may be copies."""
+RIDGE, USUAL = 0.3, 0.9
+"""Of the mean variance, added to that of each direction, or what hardly varies would decide alone; and the share of the
+images that says what is usual: strangers do not count. Both chosen by `benchmarks/doctor_faults.py`."""
 TEMPERATURE = 0.1
 Values = npt.NDArray[np.float32]
 
@@ -99,7 +102,7 @@ class Neighborhood:
         return found
 
     def _outliers(self) -> Iterator[Finding]:
-        far = 1 - self.cosine[:, :CROWD].mean(axis=1)
+        far = _distances(self.features)
         middle = float(np.median(far))
         spread = 1.4826 * float(np.median(np.abs(far - middle))) or 1.0
         score = (far - middle) / spread
@@ -124,3 +127,21 @@ class Neighborhood:
             name = self.scan.label(int(self.numbers[other]))
             value = round(float(share[row]), 3)
             yield Finding("label", int(self.numbers[row]), value, f"neighbors: {name}", int(self.numbers[other]))
+
+
+def _distances(features: torch.Tensor) -> Values:
+    """How far each image is from the middle of all, in units of how far images go in that direction (Mahalanobis).
+
+    Not from its nearest: strangers that resemble each other are near each other.
+    """
+    rows = features.double()
+    is_usual = torch.ones(len(rows), dtype=torch.bool)
+    for _ in range(2):
+        usual = rows[is_usual]
+        middle = usual.mean(dim=0)
+        variance, directions = torch.linalg.eigh((usual - middle).T @ (usual - middle) / len(usual))
+        scale = (variance.clamp_min(0) + RIDGE * variance.mean() + 1e-12).rsqrt()
+        far = ((rows - middle) @ (directions * scale)).norm(dim=1)
+        is_usual = far <= far.quantile(USUAL)
+    found: Values = far.float().numpy()
+    return found

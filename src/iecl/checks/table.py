@@ -25,7 +25,7 @@ class CheckSettings:
     radius: int = setting(11, "near: bits of 64 in which hashes of candidates may differ", low=0, high=19)
     likeness: float = setting(0.75, "near: correlation from which on two images are one picture", low=0, high=1)
     balance: float = setting(5.0, "balance: times a class may be smaller or larger than the median class", low=1)
-    outlier: float = setting(5.0, "outlier: spreads beyond the median distance to neighbors", above=0)
+    outlier: float = setting(5.0, "outlier: spreads beyond the median distance from the middle of all images", above=0)
     label: float = setting(0.8, "label: share of the neighbors' votes that go to one other class", low=0, high=1)
     shortcut: float = setting(
         0.5, "shortcut: share of a property's variance that an embedding gives away", low=0, high=1
@@ -65,7 +65,9 @@ CHECKS = {
     "bright": Check("nearly white all over", HINT, "bright"),
     "blur": Check("blurred, or enlarged from few pixels", HINT, "blur"),
     "balance": Check("in a class that is far smaller or larger than others", HINT, "balance"),
-    "outlier": Check("belongs to nothing: far from all others by the backbone", HINT, "outlier", needs_run=True),
+    "outlier": Check(
+        "belongs to nothing: far from what images usually are, by the backbone", HINT, "outlier", needs_run=True
+    ),
     "label": Check("neighbors by the backbone are of another class", HINT, "label", needs_run=True),
 }
 """In the order in which they are shown."""
