@@ -4,6 +4,8 @@ Dropout is on in every network here, and draws from torch's own generator: a sec
 gradients, and nobody would see it. The whole batch gets the very masks that the chunks drew.
 """
 
+import os
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from stepping import run_in_two_processes, unlike_one_process, without_batch_norm
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.parametrizations import spectral_norm
@@ -20,6 +21,7 @@ from iecl import parallel, testing
 from iecl.errors import UserError
 from iecl.methods import METHODS
 from iecl.methods.contract import Method
+from iecl.parts.split_norm import sees_parts
 from iecl.training.config import make_config
 from iecl.training.loop import Trainee, take_step
 from iecl.training.recomputation import cache_gradients
@@ -247,6 +249,43 @@ def test_what_torch_cannot_compile_is_refused_by_name(given: str) -> None:
 
 
 @patch.object(Tensor, "float", Tensor.double)
+def without_batch_norm(method: nn.Module) -> None:
+    """Batch norm sees the rows of one process; tests of several processes do without."""
+    for name, part in list(method.named_modules()):
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            parent, _, leaf = name.rpartition(".")
+            other = nn.GroupNorm(4, part.num_features) if isinstance(part, nn.BatchNorm2d) else nn.Identity()
+            setattr(method.get_submodule(parent), leaf, other)
+
+
+StateOf = Callable[[str, int, int], dict[str, Tensor]]
+"""What a case comes to on process `rank` of `world`."""
+
+
+def run_in_two_processes(state_of: StateOf, cases: Sequence[str], folder: Path) -> None:
+    """The state of every case in two processes, each with its half of the batch."""
+    torch.multiprocessing.spawn(_work, args=(state_of, list(cases), str(folder)), nprocs=2)
+
+
+def _work(rank: int, state_of: StateOf, cases: list[str], folder: str) -> None:
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for case in cases:
+        torch.save(state_of(case, rank, 2), Path(folder) / f"{case}-{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def unlike_one_process(whole: dict[str, Tensor], folder: Path, case: str, rtol: float, atol: float) -> set[str]:
+    """Names of what either process has otherwise than one process with the whole batch."""
+    wrong = set()
+    for rank in (0, 1):
+        half = torch.load(folder / f"{case}-{rank}.pt", weights_only=True)
+        assert half.keys() == whole.keys()
+        wrong |= {n for n, value in whole.items() if not torch.allclose(half[n], value, rtol=rtol, atol=atol)}
+    return wrong
+
+
 def state_after_a_step(case: str, rank: int = 0, world: int = 1) -> dict[str, Tensor]:
     """Losses, gradients as DDP brings them together, and every buffer; one process has no chunks."""
     rows = slice(rank * testing.BATCH // world, (rank + 1) * testing.BATCH // world)
@@ -272,3 +311,12 @@ def test_two_processes_with_chunks_take_the_step_of_one_without(tmp_path: Path) 
     run_in_two_processes(state_after_a_step, cases, tmp_path)
     for case in cases:
         assert not unlike_one_process(state_after_a_step(case), tmp_path, case, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("has_norms", [True, False])
+def test_keys_are_shuffled_where_batch_norm_sees_chunks(has_norms: bool) -> None:
+    norm = nn.BatchNorm2d(4) if has_norms else nn.Identity()
+    encoder = nn.Sequential(nn.Conv2d(3, 4, 3), norm)
+    assert not sees_parts(nn.Sequential(encoder))
+    cache_gradients(encoder, 4)
+    assert sees_parts(nn.Sequential(encoder)) == has_norms

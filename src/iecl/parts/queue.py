@@ -32,7 +32,7 @@ class Queue(nn.Module):
     @torch.no_grad()
     def push(self, keys: Tensor) -> None:
         """Store keys (gathered from every process, so that all have the same queue)."""
-        keys = normalize(keys.detach().float(), dim=1)[-len(self.rows) :]
+        keys = normalize(keys.detach().to(self.rows.dtype), dim=1)[-len(self.rows) :]
         places = (self.next + torch.arange(len(keys), device=keys.device)) % len(self.rows)
         self.rows[places] = keys
         self.next.copy_((self.next + len(keys)) % len(self.rows))

@@ -86,9 +86,12 @@ def split_norms(groups: int, *modules: nn.Module) -> None:
 
 
 def sees_parts(module: nn.Module) -> bool:
-    """Whether batch norms of the module see a part of the batch only: a group, or the images of one process."""
+    """Whether batch norms see a part of the batch only: a group, a chunk, or the images of one process."""
+    chunked = [part for whole in module.modules() if getattr(whole, "takes_chunks", False) for part in whole.modules()]
     norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
-    return any(isinstance(n, SplitNorm) or (parallel.is_on() and not isinstance(n, SyncNorm)) for n in norms)
+    return any(isinstance(part, _BatchNorm) for part in chunked) or any(
+        isinstance(norm, SplitNorm) or (parallel.is_on() and not isinstance(norm, SyncNorm)) for norm in norms
+    )
 
 
 @torch.no_grad()

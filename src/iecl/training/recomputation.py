@@ -74,6 +74,7 @@ def cache_gradients(encoder: nn.Module, chunk: int) -> None:
     to the mean of the chunks. Norms in groups (`SplitNorm`) keep their groups, so that nothing changes.
     """
     encoder.forward = partial(_in_chunks, encoder, encoder.forward, chunk)
+    encoder.__dict__["takes_chunks"] = True  # MoCo's keys then need other images around them than their anchors have
 
 
 def sees_chunks(encoder: nn.Module) -> bool:
