@@ -248,16 +248,6 @@ def test_what_torch_cannot_compile_is_refused_by_name(given: str) -> None:
         make_config(method="simclr", sets=["data.name=shapes", f"training.{given}", "training.compile=true"])
 
 
-@patch.object(Tensor, "float", Tensor.double)
-def without_batch_norm(method: nn.Module) -> None:
-    """Batch norm sees the rows of one process; tests of several processes do without."""
-    for name, part in list(method.named_modules()):
-        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
-            parent, _, leaf = name.rpartition(".")
-            other = nn.GroupNorm(4, part.num_features) if isinstance(part, nn.BatchNorm2d) else nn.Identity()
-            setattr(method.get_submodule(parent), leaf, other)
-
-
 StateOf = Callable[[str, int, int], dict[str, Tensor]]
 """What a case comes to on process `rank` of `world`."""
 
@@ -286,13 +276,11 @@ def unlike_one_process(whole: dict[str, Tensor], folder: Path, case: str, rtol: 
     return wrong
 
 
+@patch.object(Tensor, "float", Tensor.double)
 def state_after_a_step(case: str, rank: int = 0, world: int = 1) -> dict[str, Tensor]:
     """Losses, gradients as DDP brings them together, and every buffer; one process has no chunks."""
     rows = slice(rank * testing.BATCH // world, (rank + 1) * testing.BATCH // world)
     method = built(case, [f"training.grad_cache={3 * (world - 1)}"], Plain)
-    for name, part in method.named_children():
-        if name != "backbone":
-            without_batch_norm(part)  # each process has its own
     views = testing.noisy_views(method.views)
     full = tuple(x[rows].double() for x in views.global_crops)
     mine = Views(full, views.positions[rows], views.labels[rows], views.index[rows])
