@@ -35,6 +35,10 @@ ALL = [(section, field.name) for section, cls in SECTIONS.items() for field in f
 TINY = {"backbone": {"name": "resnet10-w16"}, "training": {"precision": "32-true"}}
 
 
+def declared(section: str, key: str) -> Any:
+    return next(one for one in fields(SECTIONS[section]) if one.name == key)
+
+
 def named(data: str | Path = "digits", seed: int = 0, **options: Any) -> Names:
     settings = {section: {**TINY.get(section, {}), **table} for section, table in options.pop("settings", {}).items()}
     cell, datasets = Cell(data=str(data), seed=seed, settings=TINY | settings, **options), Datasets()
@@ -57,8 +61,21 @@ def test_every_setting_is_known_to_decide_results_or_not_to() -> None:
 def test_a_name_follows_the_settings_that_decide_and_no_others(section: str, key: str) -> None:
     values = make_config(flags={"data": {"name": "digits"}, "training": {"devices": 2}}).values()
     changed = values | {section: values[section] | {key: other(values[section][key])}}
-    is_free = key in FREE.get(section, ())
-    assert (training_name(values, "digits") == training_name(changed, "digits")) == is_free
+    needed, _, other_key = declared(section, key).metadata.get("needs", "").partition(".")
+    is_idle = bool(needed) and values[needed][other_key] == "none"
+    assert (training_name(values, "digits") == training_name(changed, "digits")) == (
+        key in FREE.get(section, ()) or is_idle
+    )
+
+
+def test_what_is_said_of_a_block_or_term_that_is_turned_off_names_no_other_run() -> None:
+    flags: dict[str, Any] = {"data": {"name": "digits"}, "saib": {"form": "none"}, "objective": {"kl": "none"}}
+    said = ["saib.weights=redrawn", "saib.budget=0.1", "saib.probability=0.25", "objective.kl_weight=0.3"]
+    plain, idle = (make_config(flags=flags, sets=sets).values() for sets in ([], said))
+    assert plain != idle
+    assert training_name(plain, "digits") == training_name(idle, "digits")
+    mixed = make_config(flags=flags, sets=["saib.mix=0.5"]).values()  # which needs no block
+    assert training_name(mixed, "digits") != training_name(plain, "digits")
 
 
 def test_how_norms_are_synchronized_decides_nothing_in_one_process() -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -20,7 +20,7 @@ from iecl.files import open_plain
 from iecl.registry import resolve
 from iecl.runs.directory import RunDirectory
 from iecl.settings import as_values, build, merge
-from iecl.training.config import NAMES, RunConfig, make_config, with_data, with_norms
+from iecl.training.config import NAMES, SECTIONS, RunConfig, make_config, with_data, with_norms
 
 FREE = {
     "saib": ("init_from",),
@@ -208,7 +208,7 @@ def training_name(values: Mapping[str, Mapping[str, Any]], content: str) -> str:
     >>> training_name({"data": {"num_workers": 0}}, "digits") == training_name({"data": {"num_workers": 8}}, "digits")
     True
     """
-    training = values.get("training", {})
+    values, training = merge(values, _idle(values)), values.get("training", {})
     if training.get("devices") == training.get("nodes") == 1:  # alone it changes nothing
         values = merge(values, {"training": {"sync_batch_norm": "off"}})
     kept = {
@@ -220,6 +220,17 @@ def training_name(values: Mapping[str, Mapping[str, Any]], content: str) -> str:
         for section, table in values.items()
     }
     return short_hash([kept, content])
+
+
+def _idle(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Settings of what is turned off, with their defaults: without a block it is one run, whatever they say."""
+    found: dict[str, dict[str, Any]] = {}
+    for section, cls in SECTIONS.items():
+        for one in fields(cls):
+            needed, _, key = one.metadata.get("needs", "").partition(".")
+            if one.name in values.get(section, {}) and values.get(needed, {}).get(key) == "none":
+                found.setdefault(section, {})[one.name] = one.default
+    return found
 
 
 @dataclass(frozen=True)
