@@ -91,6 +91,11 @@ def gather(rows: Tensor) -> Tensor:
     return gathered
 
 
+def is_shared() -> bool:
+    """Whether a step is taken by several processes, or counted as if it were."""
+    return is_on() or bool(_pretended)
+
+
 def total(value: Tensor) -> Tensor:
     """Sum of a tensor over all processes, without gradient."""
     value = value.detach()
@@ -106,7 +111,7 @@ def total(value: Tensor) -> Tensor:
 
 def average(value: Tensor) -> Tensor:
     """Mean of a tensor over all processes, without gradient."""
-    return total(value) / world() if is_on() or _pretended else value.detach()
+    return total(value) / world() if is_shared() else value.detach()
 
 
 def _bytes(value: Tensor) -> int:

@@ -55,6 +55,7 @@ def test_knn_on_the_data_of_the_run_comes_with_its_whole_protocol(made_run: Made
         "weights": load_model(made_run.directory.path).proof,
         "data": str(images),
         "skipped": 1,
+        "device": "cpu",
     }
     assert json.loads(Path(file).read_text()) == result | {"seconds": seconds}
     assert Path(file).parent == made_run.directory.evaluations

@@ -62,6 +62,7 @@ def talk(rank: int, folder: str, names: list[str]) -> None:
         method = assemble_method(config, 2, samples=SAMPLES, classes=CLASSES)
         images = max(2, method.min_batch)
         views = views_of(method.views, images, 16)
+        views = replace(views, global_crops=tuple(x.roll(rank, 3) for x in views.global_crops))  # each has its own
         trainee = DistributedDataParallel(Trainee(method))
         with Talk() as heard:
             made = take_step(trainee, views, CLOCK)
@@ -102,14 +103,18 @@ def test_what_was_fitted_to_five_steps_holds_for_a_sixth() -> None:
 
 
 def test_a_line_by_hand() -> None:
-    """SimCLR's rows: two projections of 128 numbers, with gradient; its matrix: all against all."""
+    """SimCLR's rows: two projections of 128 numbers, with gradient; its matrix: all against all.
+
+    Its norms show mean and variance of 720 channels of the backbone and 640 of the head.
+    """
     counted = count_step(planned("simclr", "method.out_dim=128"))
     assert counted.gathered_with_gradient == Growth(0.0, 2 * 128 * 4, 0.0, 0.0, 0.0)
+    assert counted.gathered == Growth(1360 * 2 * 4, 0.0, 0.0, 0.0, 0.0)
     assert counted.saved.e > 0
     assert counted.saved.d == 0
     sent = counted.sent(images=32, world=64)
     assert sent["gradients"] == pytest.approx(2 * 63 / 64 * counted.trained)
-    assert sent["rows"] == 3 * 63 * 32 * 1024
+    assert sent["rows"] == 3 * 63 * 32 * 1024 + 63 * 1360 * 2 * 4
 
 
 @pytest.mark.parametrize("method", ["simclr", "byol"])

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from iecl.data.listing import TEST_FOLDERS, printable
+from iecl.data.listing import TEST_FOLDERS, kept_for_one_walk, printable
 from iecl.data.tar_samples import BadShardError
 from iecl.errors import UserError, lacking
 from iecl.files import read_text
@@ -40,6 +40,7 @@ def is_url(name: str) -> bool:
     return re.match(r"[a-z][a-z0-9+.-]*(::[a-z].*)?://", name, re.IGNORECASE) is not None
 
 
+@kept_for_one_walk
 def is_shards(name: str) -> bool:
     """Whether a name stands for tar shards: a URL, names that end in .tar, a list of these, or a folder of them."""
     if is_url(name) or name.endswith(".tar"):

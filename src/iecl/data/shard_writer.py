@@ -25,7 +25,7 @@ from iecl.data.shard_files import INDEX
 from iecl.data.shard_index import IndexWriter
 from iecl.data.skipped_files import refuse_too_many
 from iecl.errors import UserError
-from iecl.files import lock
+from iecl.files import atomic_file, lock
 
 MEGABYTES = 256
 """What a shard takes by default."""
@@ -115,16 +115,13 @@ class _ShardPartWriter:
         order = iter(counter.permutation(counter.key(0, "shards", self.shards), len(self.source)).tolist())
         while done < len(self.source):
             path, names = folder / f"{self.name}-{self.shards:06d}.tar", list[bytes]()
-            with path.open("xb") as file:
-                with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar:
-                    for i in order:
-                        done += 1
-                        if self._add(tar, i, settings.max_pixels, names[-1] if names else b""):
-                            names.append(self.source.listing.relative(i))
-                        if file.tell() >= most:
-                            break
-                file.flush()
-                os.fsync(file.fileno())
+            with atomic_file(path) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar:
+                for i in order:
+                    done += 1
+                    if self._add(tar, i, settings.max_pixels, names[-1] if names else b""):
+                        names.append(self.source.listing.relative(i))
+                    if file.tell() >= most:
+                        break
             if names:
                 index.add(path.name, str(path), path.stat().st_size, names)
                 self.shards += 1

@@ -47,7 +47,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any], *, is_best: bool = Fals
 def write_checkpoint(path: Path, state: dict[str, Any]) -> bytes:
     """Write one file of plain types, whole or not at all, if the disk has room for it; returns its bytes."""
     buffer = io.BytesIO()
-    torch.save(state | ({"format": SHARDED} if SHARDS in state else {}), buffer)
+    torch.save(state, buffer)
     raw = buffer.getvalue()
     free = shutil.disk_usage(path.parent).free
     if free < len(raw) + 2**20:

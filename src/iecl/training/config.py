@@ -35,6 +35,9 @@ LR_FROM_WEIGHTS, WARMUP_FROM_WEIGHTS = 0.3, 1.0
 """A run from weights has this share of its method's learning rate, and at most so many epochs of warm-up: measured in
 `benchmarks/studies/from-weights-*.toml`."""
 
+UNSAID: dict[str, dict[str, Any]] = {"training": {"sync_batch_norm": "off"}}
+"""What is true of a run from before there was such a setting, where its default is something else."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -97,8 +100,8 @@ class RunConfig:
 
 
 def recorded_values(run: RunDirectory) -> Values:
-    """The settings that a run wrote down; of one from before there were synchronized norms, that it had none."""
-    return merge({"training": {"sync_batch_norm": "off"}}, run.read_settings())
+    """The settings that a run wrote down, with what it had no word for."""
+    return merge(UNSAID, run.read_settings())
 
 
 def read_config(run: RunDirectory) -> RunConfig:

@@ -15,8 +15,9 @@ from iecl.files import check, damaged, number, read_json
 from iecl.launch import usable_cores
 from iecl.names import current_settings
 from iecl.runs.directory import RunDirectory
+from iecl.settings import merge
 from iecl.training.advice import forecast, suggested_batch, suggested_workers, warnings_for
-from iecl.training.config import RunConfig, config_from_values, difference
+from iecl.training.config import UNSAID, RunConfig, config_from_values, difference
 
 PROBE_SECONDS = 20.0
 """For which steps are tried; starting torch and opening images come on top."""
@@ -123,7 +124,7 @@ def held_against(run: RunDirectory, config: RunConfig, summary: Mapping[str, Any
     where = str(run.forecast)
     check(made, where, needed={"measured": dict, "seconds": float, "memory_megabytes": float})
     check(made["measured"], where, needed={"settings": dict})
-    changed = difference(config_from_values(current_settings(made["measured"]["settings"])), config)
+    changed = difference(config_from_values(merge(UNSAID, current_settings(made["measured"]["settings"]))), config)
     others = [str(change) for change in changed if change.name not in FREE]
     if others:
         return {"other_settings": others}

@@ -27,6 +27,7 @@ from iecl import parallel
 from iecl.errors import UserError
 from iecl.methods.contract import Method
 from iecl.parts.momentum_copy import MomentumCopy
+from iecl.runs.checkpoint import SHARDED
 from iecl.runs.shards import PREFIX, SHARDS, checksum, with_tensors
 from iecl.training.recomputation import blocks_in_rows
 
@@ -138,4 +139,4 @@ def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     files = sorted(place.iterdir())[parallel.rank() :: parallel.world()]
     own = {file.name: checksum(file) for file in files}
     sums = {name: value for part in parallel.gather_objects(own) for name, value in part.items()}
-    return rest | {SHARDS: {"folder": place.name, "files": sums}}
+    return rest | {"format": SHARDED, SHARDS: {"folder": place.name, "files": sums}}
