@@ -106,3 +106,17 @@ def test_meters_that_merge_over_processes_have_the_value_of_one_that_saw_all(two
     for rank in (0, 1):
         found = torch.load(two_processes / f"entropies-{rank}.pt", weights_only=True)
         assert found == pytest.approx(merged_entropies(), abs=1e-9)
+
+
+def test_threads_are_given_back_after_an_error() -> None:
+    before, seen = torch.get_num_threads(), list[int]()
+
+    def work() -> None:
+        with parallel.threads(before + 1):
+            seen.append(torch.get_num_threads())
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        work()
+    assert seen == [before + 1]
+    assert torch.get_num_threads() == before

@@ -25,7 +25,8 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 
 from benchmarks.bench.effort import Content, Effort
 from benchmarks.bench.images import made_photographs, make_medium, make_shapes
-from benchmarks.bench.turns import over, ratios, summary, take_turns, timed, with_threads
+from benchmarks.bench.turns import over, ratios, summary, take_turns, timed
+from iecl import parallel
 from iecl.backbones.factory import make_backbone
 from iecl.data.defaults import resolve_data
 from iecl.data.factory import open_source
@@ -71,7 +72,7 @@ def measure(effort: Effort) -> Content:
         "threads": 1,
         "results": {},
     }
-    with with_threads(1), threadpool_limits(1):
+    with parallel.threads(1), threadpool_limits(1):
         for part in (_knn, _linear, _features):
             rows, more = part(sizes, rounds)
             content["results"] |= effort.rows(rows, GOALS)

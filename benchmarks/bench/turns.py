@@ -1,8 +1,7 @@
 """Taking turns: arms are measured one after the other, round after round, so that a busy machine slows all alike."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median, quantiles
 from typing import Any
@@ -77,16 +76,3 @@ def summaries(found: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]
 
 def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
-
-
-@contextmanager
-def with_threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads, and afterwards as many as before: the next question has its own number."""
-    import torch  # here: whoever only counts turns needs none
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

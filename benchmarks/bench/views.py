@@ -18,7 +18,8 @@ from torchvision.transforms import v2
 
 from benchmarks.bench.effort import Content, Effort
 from benchmarks.bench.images import pillow, textured
-from benchmarks.bench.turns import Arm, ratios, seconds, summaries, take_turns, with_threads
+from benchmarks.bench.turns import Arm, ratios, seconds, summaries, take_turns
+from iecl import parallel
 from iecl.data.batch import Batch
 from iecl.views.pipeline import Views, draw_views, make_views
 from iecl.views.policies import POLICIES, ViewSpec
@@ -77,7 +78,7 @@ def _arm(work: Callable[[], object], times: float = 1.0, threads: int = THREADS)
     """Seconds of some work with so many threads, times a number."""
 
     def turn() -> float:
-        with with_threads(threads):
+        with parallel.threads(threads):
             return times * seconds(work)
 
     return turn

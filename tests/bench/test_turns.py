@@ -1,9 +1,8 @@
 """Arms take turns, and are compared round by round."""
 
 import pytest
-import torch
 from benchmarks.bench.effort import Effort
-from benchmarks.bench.turns import ratios, seconds, summary, take_turns, with_threads
+from benchmarks.bench.turns import ratios, seconds, summary, take_turns
 
 
 def test_arms_take_turns_and_the_first_rounds_are_left_out() -> None:
@@ -43,20 +42,6 @@ def test_a_summary_keeps_every_value() -> None:
 def test_seconds_are_those_of_the_clock() -> None:
     ticks = iter([2.0, 5.0])
     assert seconds(lambda: None, lambda: next(ticks)) == 3.0
-
-
-def test_threads_are_given_back_after_an_error() -> None:
-    before, seen = torch.get_num_threads(), list[int]()
-
-    def work() -> None:
-        with with_threads(before + 1):
-            seen.append(torch.get_num_threads())
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        work()
-    assert seen == [before + 1]
-    assert torch.get_num_threads() == before
 
 
 def test_rounds_are_as_asked_or_as_usual_or_few() -> None:
