@@ -8,6 +8,7 @@ import pytest
 
 from iecl.cli.command import main
 from iecl.errors import UserError
+from iecl.reproduction.checks import check_images
 from iecl.reproduction.exhibit import ORDER, SCALES, STEPS, find_exhibit
 from iecl.reproduction.plan import cells_of, read_wish
 from iecl.reproduction.report import command, finished
@@ -152,6 +153,18 @@ def test_images_of_the_user_take_the_place_of_the_scales_own(image_folder: Path)
         settings=cells["", Place("one block", "digits", 1)].settings,
         evaluations=cells["", Place("one block", "digits", 1)].evaluations,
     )
+
+
+def test_a_folder_called_like_a_dataset_is_written_with_a_slash(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image_folder.rename(tmp_path / "cifar10")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="write --data cifar10/ for the folder of that name here"):
+        check_images(cells_of(read_wish(find_exhibit("T4"), "mini", ["cifar10"]).panels()).values())
+    wish = read_wish(find_exhibit("T4"), "mini", ["cifar10/"])
+    assert len(check_images(cells_of(wish.panels()).values())) == 9
+    assert command(wish) == "iecl reproduce T4 --scale mini --data cifar10/"
 
 
 def test_at_full_scale_a_folder_is_where_a_dataset_of_the_paper_is() -> None:

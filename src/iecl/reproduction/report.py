@@ -99,7 +99,7 @@ def finished(wish: Wish, made: Mapping[str, Any], environment: Mapping[str, Any]
 def command(wish: Wish) -> str:
     """The command that makes this exhibit, without the paths of a machine."""
     words = ["iecl reproduce", wish.exhibit.name, "--scale", wish.scale]
-    words += [f"--data {short(name)}" for name in wish.data]
+    words += [f"--data {short(name)}{'/' * Path(name).is_dir()}" for name in wish.data]  # not a dataset of that name
     words += [f"--data {name}={short(place)}" for name, place in wish.places]
     words += [f"--seeds {wish.seeds}"] * bool(wish.seeds) + [f"--epochs {wish.epochs}"] * bool(wish.epochs)
     words += [f"--precision {wish.precision}"] * bool(wish.precision)
