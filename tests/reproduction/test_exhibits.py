@@ -8,8 +8,10 @@ import pytest
 
 from iecl.cli.command import main
 from iecl.errors import UserError
+from iecl.reproduction.checks import check_images
 from iecl.reproduction.exhibit import ORDER, SCALES, STEPS, find_exhibit
 from iecl.reproduction.plan import cells_of, read_wish
+from iecl.reproduction.report import command, finished
 from iecl.studies.cell import Cell, Datasets
 from iecl.studies.study import Place
 from iecl.training.config import RunConfig
@@ -73,10 +75,54 @@ def test_rows_of_the_ablation_have_the_parts_that_their_names_say() -> None:
     assert parts["+ block"] == ("batch", "coding-rate", "none", "none")
     assert parts["+ block + KL"] == ("batch", "coding-rate", "gaussian-diag", "none")
     assert parts["+ block + KL + spectral norm"] == ("batch", "coding-rate", "gaussian-diag", "spectral-norm")
+    assert parts["+ entropy, no block"] == ("none", "coding-rate", "none", "none")
     longer = configs("T3", "mini")["MoCo-v2, equal time", ""].training.epochs
-    assert longer == 9  # 1.8 times 5
-    assert configs("T3", "mini", epochs=10)["MoCo-v2, equal time", ""].training.epochs == 18
+    assert longer == 10  # twice 5
+    assert configs("T3", "mini", epochs=10)["MoCo-v2, equal time", ""].training.epochs == 20
+    assert configs("T3", "full")["MoCo-v2, equal time", ""].training.epochs == 525  # 1.75 times 300
     assert [c.saib.cascade for c in configs("T4", "full").values()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("scale", ["mini", "full"])
+@pytest.mark.parametrize("name", ["T3", "T4"])
+def test_rows_of_the_ablation_differ_in_their_parts_and_in_nothing_else(name: str, scale: str) -> None:
+    """Rates, networks, batches and epochs are those of the row beside it; the printed rate and equal time say so."""
+    every = {row: config for (row, _), config in configs(name, scale).items()}
+    alike = {row: c for row, c in every.items() if row not in ("MoCo-v2, equal time", "all, lr 0.3 as printed")}
+    shared = {str([c.method, c.optimizer, c.training, c.augmentation, c.backbone, c.data]) for c in alike.values()}
+    assert len(shared) == 1
+    (method,) = {str(sorted(c.method.items())) for c in alike.values()}
+    for words in ("('ema_momentum', 0.9)", "('queue_size', 0)", "('symmetric', False)", "('temperature', 0.2)"):
+        assert words in method
+    blocks = [c for c in alike.values() if c.saib.form != "none"]
+    assert {(c.saib.form, c.saib.side, c.saib.host_gradient, c.saib.convs) for c in blocks} == {
+        ("batch", "query", "none", 3)  # on the query, and trained by the entropy alone
+    }
+    assert {(c.objective.entropy, c.objective.entropy_weight, c.objective.entropy_on) for c in blocks} == {
+        ("coding-rate", 0.2, "query")
+    }
+    if name == "T3":
+        printed = every["all, lr 0.3 as printed"]
+        assert (printed.optimizer.lr, printed.optimizer.warmup_epochs) == (0.3, 0.0)
+        assert every["MoCo-v2, equal time"].training.epochs > alike["MoCo-v2"].training.epochs
+
+
+def test_every_run_of_a_table_has_the_precision_that_was_asked_for_and_the_command_says_it() -> None:
+    found = configs("T5", "mini", precision="32-true")
+    assert {config.training.precision for config in found.values()} == {"32-true"}
+    assert command(read_wish(find_exhibit("T5"), "mini", precision="32-true")).endswith(
+        "T5 --scale mini --precision 32-true"
+    )
+
+
+def test_the_table_says_what_a_row_is_besides_its_name_and_by_which_rule_settings_were_chosen() -> None:
+    wish = read_wish(find_exhibit("T3"), "mini")
+    notes = finished(wish, {"panels": [], "notes": []}, {})["notes"]
+    assert "+ block: with the entropy term, which alone trains the block, as in the printed pseudo-code" in notes
+    assert sum("a control that the paper lacks" in note for note in notes) == 3
+    assert (
+        sum(note.startswith("hyper-parameters: ") and "none was chosen by their scores" in note for note in notes) == 1
+    )
 
 
 def test_the_block_stands_on_the_target_side_of_byol_and_simsiam() -> None:
@@ -107,6 +153,18 @@ def test_images_of_the_user_take_the_place_of_the_scales_own(image_folder: Path)
         settings=cells["", Place("one block", "digits", 1)].settings,
         evaluations=cells["", Place("one block", "digits", 1)].evaluations,
     )
+
+
+def test_a_folder_called_like_a_dataset_is_written_with_a_slash(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image_folder.rename(tmp_path / "cifar10")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="write --data cifar10/ for the folder of that name here"):
+        check_images(cells_of(read_wish(find_exhibit("T4"), "mini", ["cifar10"]).panels()).values())
+    wish = read_wish(find_exhibit("T4"), "mini", ["cifar10/"])
+    assert len(check_images(cells_of(wish.panels()).values())) == 9
+    assert command(wish) == "iecl reproduce T4 --scale mini --data cifar10/"
 
 
 def test_at_full_scale_a_folder_is_where_a_dataset_of_the_paper_is() -> None:

@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", type=int, default=0, help="how many, the same for all rows; default: the scale's")
     parser.add_argument("--epochs", type=int, default=0, help="in the place of the scale's")
+    parser.add_argument("--precision", default="", help="32-true or bf16-mixed; default: as the machine has units for")
     parser.add_argument(
         "--dry-run", action="store_true", help="build everything, take two steps, state time and memory"
     )
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     how = {
         name: getattr(args, name)
-        for name in ("scale", "data", "seeds", "epochs", "workers", "threads", "retry", "keep")
+        for name in ("scale", "data", "seeds", "epochs", "precision", "workers", "threads", "retry", "keep")
     }
     made = reproduce(args.exhibit, args.out, **how, dry=args.dry_run, look=args.table, quiet=args.quiet)
     for one in made["exhibits"].values() if "exhibits" in made else [made]:
@@ -86,7 +87,7 @@ def _list(args: argparse.Namespace) -> dict[str, Any]:
         exhibit = find_exhibit(name)
         roles = [word for word in args.data if word.partition("=")[0] in exhibit.needs]
         bare = [word for word in args.data if "=" not in word]
-        wish = read_wish(exhibit, args.scale, [*bare, *roles], args.seeds, args.epochs)
+        wish = read_wish(exhibit, args.scale, [*bare, *roles], args.seeds, args.epochs, args.precision)
         found = expect(wish)
         made[exhibit.name] = {"claim": exhibit.claim, **found}
         scale = exhibit.scales[args.scale]

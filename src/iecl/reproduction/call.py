@@ -24,6 +24,7 @@ def reproduce(
     data: str | Path | Sequence[str | Path] = (),
     seeds: int = 0,
     epochs: int = 0,
+    precision: str = "",
     workers: int = 1,
     threads: int = 1,
     retry: bool = False,
@@ -41,6 +42,8 @@ def reproduce(
         data: images to train on in the place of the scale's, and NAME=PLACE for those that have a name in the exhibit.
         seeds: how many, the same for all rows; 0: the scale's.
         epochs: in the place of the scale's; 0: the scale's.
+        precision: of the arithmetic, as in `training.precision`; empty: what this machine has units for. Name it where
+            several machines, or a later day, are to give the same runs.
         workers: cells at a time, each in a process of its own; 0: in this process.
         threads: of each cell.
         retry: run cells again that failed.
@@ -57,15 +60,17 @@ def reproduce(
     how = {"workers": workers, "threads": threads, "retry": retry, "keep": keep, "quiet": quiet}
     with log_to_terminal(quiet):
         if exhibit == "all":
-            return _every(Path(out), (scale, [str(word) for word in words], seeds, epochs), dry=dry, look=look, how=how)
-        wish = read_wish(find_exhibit(exhibit), scale, map(str, words), seeds, epochs)
+            return _every(
+                Path(out), (scale, [str(word) for word in words], seeds, epochs, precision), dry=dry, look=look, how=how
+            )
+        wish = read_wish(find_exhibit(exhibit), scale, map(str, words), seeds, epochs, precision)
         return _one(wish, Path(out), dry=dry, look=look, how=how)
 
 
 def _every(out: Path, asked: Any, *, dry: bool, look: bool, how: dict[str, Any]) -> dict[str, Any]:
     """All exhibits; one that cannot be made says why and leaves the others alone."""
     made: dict[str, Any] = {}
-    scale, words, seeds, epochs = asked
+    scale, words, *numbers = asked
     for name in ORDER:
         exhibit = find_exhibit(name)
         roles = {role for other in ORDER for role in (*find_exhibit(other).needs, *find_exhibit(other).may)} - {
@@ -74,7 +79,7 @@ def _every(out: Path, asked: Any, *, dry: bool, look: bool, how: dict[str, Any])
         }
         own = [word for word in words if word.partition("=")[0] not in roles]
         try:
-            wish = read_wish(exhibit, scale, own, seeds, epochs)
+            wish = read_wish(exhibit, scale, own, *numbers)
             made[name] = _one(wish, out, dry=dry, look=look, how=how)
         except Interrupted:
             raise

@@ -45,7 +45,9 @@ def _check_named(name: str, config: RunConfig) -> None:
     try:
         list_source(config.data, "pretrain", Skipping())
     except UserError as problem:
-        do = f"add --data {name}=FOLDER, the folder that holds it"
+        is_beside = Path(name).is_dir()
+        do = f"write --data {name}/ for the folder of that name here, or add --data {name}=FOLDER" if is_beside else ""
+        do = do or f"add --data {name}=FOLDER, the folder that holds it"
         raise UserError(f"{name} is not here: {problem.what}", where="--data", do=do) from problem
 
 
@@ -74,10 +76,11 @@ def check_room(configs: Sequence[RunConfig], folder: Path, *, workers: int, keep
 
 def _megabytes(config: RunConfig) -> tuple[float, float, float]:
     """Of a run while it trains; of what stays as weights, moments that were asked for included; and of the backbone."""
+    from iecl.reproduction.forecast import MANY
     from iecl.training.advice import KEPT
     from iecl.training.factory import assemble_method
 
-    method = assemble_method(config, samples=64, classes=2)
+    method = assemble_method(config, samples=MANY, classes=2)
     weights = sum(p.numel() for p in method.parameters()) * 4 / 2**20
     backbone = sum(p.numel() for p in method.encoder().parameters()) * 4 / 2**20
     checkpoint = weights * (3 if config.optimizer.name == "adamw" else 2)

@@ -18,7 +18,7 @@ ORDER = (
 """Those of the paper, then what a reviewer would ask for."""
 STEPS = ("time", "added time", "cost")
 """Kinds for which nothing is trained: steps are timed or counted."""
-OWN = ("paper", "printed", "equal_time", "added_time", "scales", "columns", "data", "block_from", *SCALES)
+OWN = ("paper", "printed", "note", "equal_time", "added_time", "scales", "columns", "data", "block_from", *SCALES)
 """Keys of a row or a column that are no settings of a run."""
 
 
@@ -42,6 +42,11 @@ class Variant:
     def paper(self) -> float | Mapping[str, float] | None:
         """What is printed: one number, or one for each column, dataset or evaluation, in the paper's unit."""
         return self.table.get("paper")
+
+    @property
+    def note(self) -> str:
+        """What a reader of the table must know of a row besides its name."""
+        return str(self.table.get("note", ""))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +87,19 @@ class Exhibit:
     """Which of several printed numbers stands beside ours where neither data nor column decide."""
     printed: bool = False
     """Whether all rows are IE-CL in its printed form, or its host."""
-    chosen_on: str = ""
-    """Where something is chosen by a score: the part of the images that decides."""
-    added_time: float = 1.0
-    """A step with the block over one without, for rows of equal time."""
+    rule: str = ""
+    """How hyper-parameters were chosen; empty: as the scale says."""
+    added_time: Mapping[str, float] = field(default_factory=dict)
+    """By scale, a step with the block over one without, for rows of equal time; columns may have their own."""
+    figure: str = ""
+    """grid: a square for each pair of operators; empty: as the kind says."""
     rounds: Mapping[str, int] = field(default_factory=dict)
     """Of timed steps, by scale."""
+
+    def added_time_at(self, scale: str, column: Variant) -> float:
+        """A step with the block over one without; smoke tests have that of `mini`."""
+        known: Mapping[str, float] = column.table.get("added_time", self.added_time)
+        return known["full" if scale == "full" else "mini"]
 
     def columns_at(self, scale: str) -> tuple[Variant, ...]:
         """The columns at a scale; one without a name where there are none."""

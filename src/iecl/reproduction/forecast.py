@@ -20,6 +20,8 @@ from iecl.training.config import RunConfig
 
 SHARES = 4
 """A weight, its gradient and two moments of the optimizer."""
+MANY = 100_000
+"""Images that there seem to be where weights are counted: of few of them, methods with clusters would complain."""
 
 
 def _file() -> Path:
@@ -86,7 +88,7 @@ def weight_bytes(config: RunConfig) -> int:
     """Of all weights and buffers of a method, with the block for the whole batch."""
     from iecl.training.factory import assemble_method
 
-    method = assemble_method(config, samples=64, classes=2)
+    method = assemble_method(config, samples=MANY, classes=2)
     return sum(t.numel() * t.element_size() for t in (*method.parameters(), *method.buffers()))
 
 

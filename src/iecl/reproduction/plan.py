@@ -1,6 +1,5 @@
 """From an exhibit and a scale to the cells that answer it: one study for each column. Free of torch."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +36,8 @@ class Wish:
     """How many, 0 and up; 0: the scale's."""
     epochs: int = 0
     """In the place of the scale's; 0: the scale's."""
+    precision: str = ""
+    """Of the arithmetic; empty: as the machine has units for."""
 
     @property
     def place(self) -> Mapping[str, str]:
@@ -85,7 +86,7 @@ class Wish:
         """The settings of a run, from what all share to what the row has at this scale."""
         exhibit, scale = self.exhibit, self.exhibit.scales[self.scale]
         made = dict(scale.get("base", {}))
-        if exhibit.printed or row.table.get("printed"):
+        if exhibit.printed or row.table.get("printed") or column.table.get("printed"):
             made = scale.get("printed", {}) | made
         own, beside = row.settings(self.scale), column.settings(self.scale)
         if "saib.form" not in own and "recipe" not in own:  # where a block stands matters to rows that have one
@@ -93,9 +94,11 @@ class Wish:
         made |= beside | own
         if self.epochs:
             made["training.epochs"] = self.epochs
+        if self.precision:
+            made["training.precision"] = self.precision
         if row.table.get("equal_time"):
-            factor = column.table.get("added_time", exhibit.added_time)
-            made["training.epochs"] = math.ceil(round(factor * made["training.epochs"], 6))
+            factor = exhibit.added_time_at(self.scale, column)
+            made["training.epochs"] = round(factor * made["training.epochs"])
         if exhibit.kind == "gallery":
             made["training.keep_epochs"] = [0, 0.25, 0.5, made["training.epochs"]]
         if isinstance(made.get("recipe"), list):
@@ -110,7 +113,9 @@ def cells_of(panels: Iterable[Panel]) -> dict[tuple[str, Place], Cell]:
     return dict(sorted(made.items(), key=lambda item: item[0][1].seed))
 
 
-def read_wish(exhibit: Exhibit, scale: str, data: Iterable[str] = (), seeds: int = 0, epochs: int = 0) -> Wish:
+def read_wish(
+    exhibit: Exhibit, scale: str, data: Iterable[str] = (), seeds: int = 0, epochs: int = 0, precision: str = ""
+) -> Wish:
     """What somebody asks for, from the words of the command.
 
     Raises:
@@ -137,4 +142,4 @@ def read_wish(exhibit: Exhibit, scale: str, data: Iterable[str] = (), seeds: int
             raise UserError(f"{exhibit.name} uses several datasets at this scale", where="--data", do=do)
         if bare[0] not in DATASETS:
             places, bare = [*places, ((named - {""}).pop(), bare[0])], []
-    return Wish(exhibit, scale, tuple(bare), tuple(places), seeds, epochs)
+    return Wish(exhibit, scale, tuple(bare), tuple(places), seeds, epochs, precision)

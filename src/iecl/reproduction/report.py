@@ -86,6 +86,7 @@ def finished(wish: Wish, made: Mapping[str, Any], environment: Mapping[str, Any]
         "title": exhibit.title,
         "claim": exhibit.claim,
         "kind": exhibit.kind,
+        "figure": exhibit.figure,
     }
     head |= {"scale": wish.scale, "data": data, "reference": exhibit.reference, "command": command(wish)}
     head |= {"date": datetime.now(UTC).date().isoformat(), "environment": dict(environment)}
@@ -98,25 +99,29 @@ def finished(wish: Wish, made: Mapping[str, Any], environment: Mapping[str, Any]
 def command(wish: Wish) -> str:
     """The command that makes this exhibit, without the paths of a machine."""
     words = ["iecl reproduce", wish.exhibit.name, "--scale", wish.scale]
-    words += [f"--data {short(name)}" for name in wish.data]
+    words += [f"--data {short(name)}{'/' * Path(name).is_dir()}" for name in wish.data]  # not a dataset of that name
     words += [f"--data {name}={short(place)}" for name, place in wish.places]
     words += [f"--seeds {wish.seeds}"] * bool(wish.seeds) + [f"--epochs {wish.epochs}"] * bool(wish.epochs)
+    words += [f"--precision {wish.precision}"] * bool(wish.precision)
     return " ".join(words)
 
 
 def _notes(wish: Wish) -> list[str]:
+    """What rows are besides their names, and by which rules they were made."""
     exhibit, notes = wish.exhibit, list[str]()
+    named = {
+        row.name: row.note
+        for column in exhibit.columns_at(wish.scale)
+        for row in exhibit.rows_at(wish.scale, column.name)
+    }
+    notes += [f"{name}: {note}" for name, note in named.items() if note]
     if any(row.table.get("equal_time") for row in exhibit.rows):
         notes.append(
             "equal time: as many more epochs as a step with the block takes longer; compare the times of training"
         )
     if exhibit.kind in ("accuracy", "curves"):
-        rule = (
-            f"on the {exhibit.chosen_on} images"
-            if exhibit.chosen_on
-            else "by nothing here: all settings were fixed before"
-        )
-        notes.append(f"hyper-parameters are chosen {rule}")
+        rule = exhibit.scales[wish.scale]["rule"]
+        notes.append(f"hyper-parameters: {exhibit.rule or rule}")
     if wish.scale != "full":
         notes.append(
             f"the paper's numbers are of other networks and images; `{wish.scale}` asks the same question of small ones"
