@@ -104,7 +104,7 @@ def sample_of(data: str, run: Path, count: int) -> Sampled:
     features, labels, paths = features[torch.from_numpy(order)], labels[order], [paths[i] for i in order]
     model, split = load_model(run), np.zeros(count, np.int64)
     object.__setattr__(model.info, "image_size", 64)
-    return Sampled(model, (source,), ("all",), features, labels, split, order, paths, count, source.classes, 0)
+    return Sampled(model, (source,), ("all",), features, labels, split, order, paths, count, source.classes, 0, 64)
 
 
 def row_of(data: str, run: Path, count: int, folder: Path) -> dict[str, Any]:

@@ -183,6 +183,36 @@ def test_both_runs_are_drawn_and_a_stretch_of_steps_can_be_zoomed_into(opened: B
     assert opened.run(f"{chart}.querySelector('path.line').getAttribute('d')") == before
 
 
+def test_ticks_differ_and_all_charts_show_the_same_stretch_of_steps(browser: Browser, tmp_path: Path) -> None:
+    make_colors(tmp_path / "images", NAMES[:2])
+    run = make_reported(tmp_path, tmp_path / "images")
+    rows = [{"step": 1, "meter/uniformity": -2.4162, "lr": 2e-6}, {"step": 12, "meter/uniformity": -2.4199, "lr": 3e-6}]
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write("".join(f"{json.dumps(row)}\n" for row in [*rows, {"step": 5, "images_per_second": 100.0}]))
+    make_report([run], tmp_path / "page.html", images=0)
+    browser.open((tmp_path / "page.html").as_uri())
+    texts = browser.run("[...document.querySelectorAll('#curves .chart')].map((one) => "
+                        "[...one.querySelectorAll('.tick')].map((tick) => tick.textContent))")  # fmt: skip
+    assert len(texts) == 4
+    steps = [words[words.index("step") :] for words in texts]
+    assert all(len(set(words)) == len(words) for words in texts)
+    assert steps == [["step", "5", "10"]] * 4
+
+
+def test_a_word_that_nobody_knows_and_letters_that_turn_a_line_are_shown(browser: Browser, tmp_path: Path) -> None:
+    make_colors(tmp_path / "images", NAMES[:2])
+    run = make_reported(tmp_path, tmp_path / "images")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(
+        json.dumps(summary | {"verdict": "constructor", "reasons": ["gnp.\u202egpj.txt"]})
+    )
+    make_report([run], tmp_path / "page.html", images=0)
+    browser.open((tmp_path / "page.html").as_uri())
+    assert browser.run("document.querySelector('#verdict').innerText").count("onstructor") == 2
+    assert browser.run("document.querySelector('.because').innerText") == "Gnp.\\u202egpj.txt."
+    assert browser.complaints == []
+
+
 def test_the_map_follows_the_keys(opened: Browser) -> None:
     opened.run("document.querySelector('canvas.base').focus()")
     before = opened.run("document.querySelector('canvas.base').dataset.k")
@@ -228,7 +258,7 @@ def test_what_a_run_says_is_never_executed(browser: Browser, made: dict[str, Any
     browser.open((tmp_path / "page.html").as_uri())
     assert browser.run("window.owned") is None
     assert browser.complaints == []
-    assert browser.run("document.querySelector('.sentence').textContent").count("onerror") == 2
+    assert browser.run("document.querySelector('#verdict').textContent").count("onerror") >= 4
     assert browser.run("document.documentElement.scrollWidth") <= 1280
     path = tmp_path / "more.html"
     text = (

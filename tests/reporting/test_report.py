@@ -93,7 +93,17 @@ def test_five_images_without_labels_after_one_step_make_a_page(tmp_path: Path) -
     assert sights["shown"] == 5
     assert sights["confusion"] is None
     assert [column["name"] for column in sights["map"]["columns"]] == ["cluster", "distance from its cluster"]
-    assert sights["notes"] == ["5 images are too few: it takes 8.", "5 images are too few: it takes 8."]
+    parts = ("What training saw", "Entropy by layer")
+    assert sights["notes"] == [f"{part} is not shown: 5 images are too few: it takes 8." for part in parts]
+
+
+def test_thumbnails_are_larger_than_what_the_network_sees_where_images_are(tmp_path: Path) -> None:
+    make_colors(tmp_path / "images", [f"{i}.png" for i in range(9)], side=200)
+    run = make_reported(tmp_path, tmp_path / "images")
+    settings = (run / "settings.toml").read_text()
+    (run / "settings.toml").write_text(settings.replace("decode_size = 16", "decode_size = 32"))
+    tiles = document_of(make_report([run]).html)["sights"]["map"]["tiles"]
+    assert (tiles["count"], tiles["side"]) == (9, 32)  # the network of this run sees 16 pixels
 
 
 def test_an_interrupted_and_a_running_run_are_told_apart(image_folder: Path, tmp_path: Path) -> None:
@@ -106,7 +116,9 @@ def test_an_interrupted_and_a_running_run_are_told_apart(image_folder: Path, tmp
     assert found["state"] == "running"
     assert found["verdict"]["word"] == "healthy"
     assert not found["verdict"]["is_final"]
-    assert "running, epoch 4 of" in found["sentence"]
+    assert "moco-v2 trains resnet10-w16 on " in found["sentence"]
+    assert ": epoch 4 of 100, step 12" in found["sentence"]
+    assert found["progress"] == 0.03  # 12 steps, of 100 epochs of 4 steps each
 
 
 def test_damaged_files_of_a_run_are_named_and_the_rest_is_shown(run: Path) -> None:

@@ -68,6 +68,7 @@ class RunReader:
             "verdict": judged,
             "outcome": self.outcome(),
             "sentence": self.sentence(state),
+            "progress": None if state == "finished" else self.progress(),
             "facts": self.facts(),
             "evaluations": self.evaluations(),
             "checkpoints": self.checkpoints(judged["word"]),
@@ -128,7 +129,8 @@ class RunReader:
         data = str(self.setting("data.name"))
         data = f"{images:,} images of {data}" if type(images) is int and images else data
         step = self.rows[-1]["step"] if self.rows else 0
-        said = f"{self._method_name()} trained {self.setting('backbone.name')} on {data}"
+        verb = "trains" if state == "running" else "trained"
+        said = f"{self._method_name()} {verb} {self.setting('backbone.name')} on {data}"
         if state == "finished":
             seconds = self.summary.get("seconds")
             took = f" in {duration(seconds)}" if _is_finite(seconds) else ""
@@ -136,7 +138,22 @@ class RunReader:
         seen = [int(row["epoch"]) + 1 for row in self.rows if _is_finite(row.get("epoch"))]
         epoch, left = seen[-1] if seen else 0, self._seconds_left(step)
         ending = f"; about {duration(left)} left" if left and _is_finite(left) and state == "running" else ""
-        return f"{said}: {state}, epoch {epoch} of {epochs}, step {step:,}{ending}."
+        where = "" if state == "running" else f"{state}, "
+        return f"{said}: {where}epoch {epoch} of {epochs}, step {step:,}{ending}."
+
+    def progress(self) -> float | None:
+        """The share of its steps that a run has taken; None: it does not say."""
+        epochs, steps = self.setting("training.epochs"), self._steps_of_an_epoch()
+        if type(epochs) is not int or epochs < 1 or not steps:
+            return None
+        return round(min(1.0, self.rows[-1]["step"] / (steps * epochs)), 4)
+
+    def _steps_of_an_epoch(self) -> int:
+        """By the last readings of epochs, which are rarely at their ends: the more epochs, the surer; 0: unknown."""
+        known = [row for row in self.rows if _is_finite(row.get("epoch"))]
+        if not known or known[-1]["epoch"] < 1:
+            return 0
+        return max(math.ceil(row["step"] / (row["epoch"] + 1)) for row in known)
 
     def _method_name(self) -> str:
         method, host = self.setting("method.name"), self.setting("method.host")
@@ -147,11 +164,10 @@ class RunReader:
         epochs, batch = self.setting("training.epochs"), self.setting("training.batch_size")
         accumulated = self.setting("training.grad_accumulation") or 1
         speeds = [row["images_per_second"] for row in self.rows if row.get("images_per_second", 0) > 0]
-        ends = [row["step"] for row in self.rows if row.get("epoch") == 0]
-        is_known = speeds and ends and self.rows[-1].get("epoch", 0) > 0
-        if not is_known or not all(type(value) is int for value in (epochs, batch, accumulated)):
+        steps = self._steps_of_an_epoch()
+        if not (speeds and steps) or not all(type(value) is int for value in (epochs, batch, accumulated)):
             return None
-        return float(max(0, max(ends) * epochs - step) * batch * accumulated / speeds[-1])
+        return float(max(0, steps * epochs - step) * batch * accumulated / speeds[-1])
 
     def facts(self) -> list[list[str]]:
         """Rows of the table under the sentence."""
@@ -166,6 +182,7 @@ class RunReader:
             "input block": self.setting("saib.form"),
             "backbone": self.setting("backbone.name"),
             "images": self.setting("data.name"),
+            "left out": self.setting("data.exclude") and f"those listed in {self.setting('data.exclude')}",
             "image size": f"{self.setting('data.image_size')} px",
             "augmentation": self.setting("augmentation.policy"),
             "epochs": self.setting("training.epochs"),

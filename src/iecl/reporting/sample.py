@@ -41,12 +41,14 @@ class Sampled:
     """Images that there are."""
     classes: tuple[str, ...]
     skipped: int
+    side: int
+    """Of the squares that images are read as: people see more of them than a network that takes less."""
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def tiles(self, rows: Numbers, side: int) -> Tiles:
-        """Small squares of images as the network sees them, in colors or in the gray of all channels."""
+        """Small squares of the middle of images, in colors or in the gray of all channels."""
         made = np.zeros((len(rows), side, side, 3), np.uint8)
         for number in range(len(self.splits)):
             places = np.flatnonzero(self.split[rows] == number)
@@ -58,7 +60,8 @@ class Sampled:
 
     def _small(self, images: Tensor, sizes: Tensor, side: int) -> Tiles:
         channels = images.shape[1]
-        plain = make_plain(images, sizes, self.model.image_size, [0.0] * channels, [1.0] * channels, 1.0)
+        large = max(side, self.model.image_size)
+        plain = make_plain(images, sizes, large, [0.0] * channels, [1.0] * channels, 1.0)
         return pixels_of(interpolate(plain.float(), (side, side), mode="bilinear", antialias=True))
 
 
@@ -101,4 +104,5 @@ def take_sample(context: EvaluationContext, images: int) -> Sampled:
         total=total,
         classes=sources[0].classes,
         skipped=len(context.skipped),
+        side=max(context.data.image_size, context.data.decode_size),
     )

@@ -50,8 +50,8 @@ def look(run: RunDirectory, asked: SightSettings, line: ProgressLine) -> dict[st
     found: dict[str, Any] = {"checkpoint": model.checkpoint, "shown": len(sample), "total": sample.total}
     found |= look_at_sample(sample, asked, gallery, notes)
     line.show("looking at views and layers")
-    for name, part in (("views", views_of), ("layers", layers_of)):
-        found[name] = _or_note(partial(part, run, asked, gallery, line), notes)
+    for name, words, part in (("views", "What training saw", views_of), ("layers", "Entropy by layer", layers_of)):
+        found[name] = _or_note(partial(part, run, asked, gallery, line), notes, f"{words} is not shown: ")
     return found | {"gallery": gallery.packed(), "notes": notes}
 
 
@@ -71,7 +71,7 @@ def look_at_sample(sample: Sampled, asked: SightSettings, gallery: Gallery, note
         further = _or_note(partial(ColumnTable.read(asked.columns).of, sample.paths), notes) or {}
         columns += [_column(name, values) for name, values in further.items()]
     chosen = thumbnails(layouts[0].points.numpy(), distance)
-    tiles = sample.tiles(chosen, tile_side(len(chosen), sample.model.image_size))
+    tiles = sample.tiles(chosen, tile_side(len(chosen), sample.side))
     plane = {
         "layouts": [_layout(layout) for layout in layouts],
         "names": front_coded(sample.paths),
@@ -82,11 +82,11 @@ def look_at_sample(sample: Sampled, asked: SightSettings, gallery: Gallery, note
     return {"map": plane, "neighbors": near, "confusion": confused(sample, gallery)}
 
 
-def _or_note(part: Callable[[], Any], notes: list[str]) -> Any:
+def _or_note(part: Callable[[], Any], notes: list[str], before: str = "") -> Any:
     try:
         return part()
     except UserError as problem:
-        notes.append(f"{problem.what}.")
+        notes.append(f"{before}{problem.what}.")
         return None
 
 

@@ -17,7 +17,8 @@ from iecl.runs.directory import RunDirectory
 from iecl.training.config import read_config
 from iecl.training.trained_block import load_block
 
-SHOWN, FOR_LAYERS = 6, 128
+SHOWN, FOR_LAYERS, MOST_MOMENTS = 8, 128, 8
+"""Images in a row; images that layers are measured with; kept checkpoints that are shown."""
 GAINS = (1, 2, 4, 8, 16, 32)
 """By how much a difference may be enlarged."""
 
@@ -30,7 +31,8 @@ def views_of(run: RunDirectory, asked: SightSettings, gallery: Gallery, line: Pr
         rows.append(_row(f"view {number}", "as augmentation draws it", _shown(subject, view), gallery))
     if subject.block is None:
         return {"rows": rows, "note": _without_block(run)}
-    moments = [(f"epoch {epoch}", replace(subject, block=load_block(run.path, epoch))) for epoch in run.kept_epochs()]
+    kept = _spread(run.kept_epochs(), MOST_MOMENTS)
+    moments = [(f"epoch {epoch}", replace(subject, block=load_block(run.path, epoch))) for epoch in kept]
     moments.append(("newest checkpoint", subject))
     view = _shown(subject, subject.views[1])
     made = [(name, _shown(subject, moment.shaped(subject.views[1]))) for name, moment in moments]
@@ -41,6 +43,17 @@ def views_of(run: RunDirectory, asked: SightSettings, gallery: Gallery, line: Pr
         change = (gain * (images - view) / 2 + 0.5).clamp(0, 1)
         rows.append(_row(f"{name}: difference × {gain}", "gray: no change", change, gallery))
     return {"rows": rows, "note": "", "weights": read_config(run).saib.weights}
+
+
+def _spread(epochs: list[int], most: int) -> list[int]:
+    """At most so many of them, the first and the last among them.
+
+    >>> _spread([1, 2, 3, 4, 5], 3), _spread([2, 4], 3)
+    ([1, 3, 5], [2, 4])
+    """
+    if len(epochs) <= most:
+        return epochs
+    return [epochs[round(place * (len(epochs) - 1) / (most - 1))] for place in range(most)]
 
 
 def _without_block(run: RunDirectory) -> str:

@@ -29,9 +29,20 @@ function described(panel) {
 
 const shownValue = (value, unit) => (unit === "%" ? percent(value) : number(value));
 
+function stepsOf(panels) {
+  let low = Infinity, high = -Infinity;
+  for (const one of panels.flatMap((panel) => panel.series)) {
+    for (const steps of [one.x, one.bad].filter((each) => each.length)) {
+      low = Math.min(low, steps[0]);
+      high = Math.max(high, steps[steps.length - 1]);
+    }
+  }
+  return high > low ? [low, high] : [low - 1, low + 1];
+}
+
 class Chart {
   constructor(panel) {
-    Object.assign(this, { panel, width: 440, height: 216, left: 50, right: 12, top: 10, bottom: 26, drag: null });
+    Object.assign(this, { panel, width: 350, height: 190, left: 46, right: 8, top: 10, bottom: 24, drag: null });
     this.svg = draw("svg", {
       viewBox: `0 0 ${this.width} ${this.height}`, role: "img", tabindex: 0, class: "chart",
       "aria-label": described(panel),
@@ -52,11 +63,10 @@ class Chart {
     this.redraw();
   }
 
+  // One stretch of steps for all charts: what is above each other happened at the same time.
   range() {
-    const all = this.panel.series.flatMap((one) => [one.x[0], one.x[one.x.length - 1], ...one.bad]);
-    const known = all.filter((one) => one !== undefined);
-    const low = Math.min(...known), high = Math.max(...known);
-    return [zoom.from ?? low, zoom.to ?? (high > low ? high : low + 1)];
+    const [low, high] = Chart.steps || stepsOf([this.panel]);
+    return [zoom.from ?? low, zoom.to ?? high];
   }
 
   heights(from, to) {
@@ -85,13 +95,14 @@ class Chart {
     this.svg.replaceChildren();
     fill(this.svg, {}, [
       draw("clipPath", { id: clip },
-        draw("rect", { x: this.left, y: 0, width: inside, height: this.height - this.bottom })),
-      ticks(low, high, 4).map((value) => draw("g", {},
+        draw("rect", { x: this.left - 4, y: 0, width: inside + 8, height: this.height - this.bottom + 4 })),
+      ticks(low, high, 4).map((value, i, all) => draw("g", {},
         draw("line", { x1: this.left, x2: this.width - this.right, y1: this.y(value), y2: this.y(value), class: "grid" }),
         draw("text", { x: this.left - 6, y: this.y(value) + 3.5, class: "tick", "text-anchor": "end" },
-          this.panel.unit === "%" ? `${number(100 * value)} %` : number(value)))),
-      ticks(from, to, 5).filter(Number.isInteger).map((step) => draw("text", {
-        x: this.x(step), y: this.height - 8, class: "tick", "text-anchor": "middle" }, number(step))),
+          this.panel.unit === "%" ? `${tickText(value, all, 100)} %` : tickText(value, all)))),
+      draw("text", { x: 0, y: this.height - 6, class: "tick" }, "step"),
+      ticks(from, to, 4).filter(Number.isInteger).map((step) => draw("text", {
+        x: this.x(step), y: this.height - 6, class: "tick", "text-anchor": "middle" }, step.toLocaleString("en"))),
       draw("g", { "clip-path": `url(#${clip})` }, this.panel.series.map((one) => this.curve(one))),
       (this.cursor = draw("line", { y1: this.top, y2: this.height - this.bottom, class: "cursor", visibility: "hidden" })),
       (this.dots = draw("g", {})),
@@ -219,9 +230,9 @@ function stageChart(names, lines, title, unit) {
   return el("figure", { class: "panel wide" }, el("figcaption", {}, el("b", {}, title), el("span", {}, unit)),
     draw("svg", { viewBox: `0 0 ${wide} ${tall}`, class: "chart", role: "img", "aria-label":
       `${title}. ${lines.map((line) => `${line.name}: ${line.values.map((v, i) => `${names[i]} ${number(v)}`).join(", ")}`).join("; ")}` },
-    ticks(0, high, 4).map((value) => [
+    ticks(0, high, 4).map((value, i, all) => [
       draw("line", { x1: left, x2: wide - 8, y1: y(value), y2: y(value), class: "grid" }),
-      draw("text", { x: left - 6, y: y(value) + 4, class: "tick", "text-anchor": "end" }, number(value))]),
+      draw("text", { x: left - 6, y: y(value) + 4, class: "tick", "text-anchor": "end" }, tickText(value, all))]),
     names.map((name, i) => draw("text", { x: x(i), y: tall - (i % 2 ? 8 : 24), class: "tick", "text-anchor": "middle" }, name)),
     lines.map((line, n) => draw("g", { fill: color(n), stroke: "none" },
       draw("path", { d: line.values.map((v, i) => `${i ? "L" : "M"}${x(i)} ${y(v)}`).join(""), class: "line",

@@ -18,7 +18,8 @@ class PlaneMap {
     new Uint32Array(bytes(data.tiles.of).buffer).forEach((point, tile) => { this.tileOf[point] = tile; });
     this.chosen = new Set(); // classes in focus
     this.selected = null; // a mark for each point within the lasso
-    this.isLasso = this.isShowingPictures = false;
+    this.isLasso = false;
+    this.isShowingPictures = true;
     this.hovered = -1;
     this.build();
     this.layOut(0);
@@ -45,7 +46,7 @@ class PlaneMap {
     const button = (text, action, attributes) => el("button", { type: "button", onclick: action, ...attributes }, text);
     this.mover = button("Move", () => this.setLasso(false), { "aria-pressed": "true" });
     this.lassoer = button("Lasso", () => this.setLasso(true), { "aria-pressed": "false" });
-    const pictures = el("input", { type: "checkbox", onchange: (event) => {
+    const pictures = el("input", { type: "checkbox", checked: true, onchange: (event) => {
       this.isShowingPictures = event.target.checked;
       this.later();
     } });
@@ -246,13 +247,13 @@ class PlaneMap {
     return { offsets: Int32Array.from(offsets), alphas: Float64Array.from(alphas), size: offsets.length };
   }
 
-  // Thumbnails where there is room for them.
+  // Thumbnails where there is room for them, framed in the colors of their points.
   drawPictures(context) {
-    const side = 42 * this.ratio, taken = new Map(), stride = coprime(this.count);
-    context.lineWidth = this.ratio;
-    context.strokeStyle = styleOf("--card");
+    const side = 42 * this.ratio, taken = new Map(), stride = coprime(this.count), colors = this.palette();
+    context.lineWidth = 2 * this.ratio;
     for (let n = 0, i = 0; n < this.count; n++, i = (i + stride) % this.count) {
       if (this.tileOf[i] < 0 || (this.selected && !this.selected[i])) continue;
+      if (this.chosen.size && !this.chosen.has(this.column.values[i])) continue;
       const [x, y] = this.screen(i).map((one) => one * this.ratio);
       if (x < 0 || y < 0 || x > this.base.width || y > this.base.height) continue;
       const [a, b] = [Math.floor(x / side), Math.floor(y / side)];
@@ -266,6 +267,7 @@ class PlaneMap {
       if (!isFree) continue;
       taken.set(a * 4096 + b, [x, y]);
       this.sheets.paint(context, this.tileOf[i], x - side / 2, y - side / 2, side);
+      context.strokeStyle = `rgb(${colors[this.column.values[i]].map(Math.round).join(" ")})`;
       context.strokeRect(x - side / 2, y - side / 2, side, side);
     }
   }

@@ -1,8 +1,28 @@
 // The sections of the page, in their order. Each gives an element, or null where there is nothing to show.
 
 const SIGNS = {
+  __proto__: null, // a run may say any word
   healthy: ["good", "✓"], slow: ["fair", "○"], "too short": ["unknown", "…"], untrained: ["unknown", "–"],
   unlearning: ["bad", "↓"], collapsing: ["bad", "✕"], diverged: ["bad", "✕"], "nothing to learn": ["bad", "∅"],
+};
+
+// What each verdict means to somebody who has never heard of its words.
+const MEANINGS = {
+  __proto__: null,
+  healthy: "Training did what it should, and images that differ got different embeddings.",
+  slow: "The network has hardly learned anything yet.",
+  "too short": "It is too early to tell how training goes.",
+  untrained: "Nothing was trained: this is a baseline for others.",
+  unlearning: "Training made the network worse than it was before.",
+  collapsing: "The network gives nearly the same embedding to all images: as it is, it is of no use.",
+  diverged: "Training broke down: its numbers left all bounds.",
+  "nothing to learn": "All images are the same: there is nothing to tell apart.",
+};
+const CAPTIONS = {
+  __proto__: null,
+  "other view found": "Images that are recognized by a second view among all others",
+  kNN: "Images whose class is told by those that are most like them",
+  "online kNN": "Images whose class is told by those that are most like them",
 };
 
 const table = (head, rows, name) => el("div", { class: "scroll" }, el("table", { class: name },
@@ -18,17 +38,17 @@ function command(text) {
 
 function chip(run) {
   const [kind, sign] = SIGNS[run.verdict.word] || ["unknown", "?"];
-  return el("span", { class: `chip ${kind}` }, el("span", { "aria-hidden": "true" }, `${sign} `), run.verdict.word);
+  return el("span", { class: `chip ${kind}`, title: MEANINGS[run.verdict.word] }, el("span", { "aria-hidden": "true" }, `${sign} `), run.verdict.word);
 }
 
 const swatch = (number) => draw("svg", { viewBox: "0 0 26 10", class: "key", "aria-hidden": "true" },
   draw("line", { x1: 0, x2: 26, y1: 5, y2: 5, class: "line", stroke: color(number), "stroke-dasharray": dashOf(number) }));
 const dashOf = (number) => DASHES[Math.floor(number / COLORS) % DASHES.length] || "";
 
-function sentenceOf(run) {
+function wordsOf(run) {
   const { word, reasons, is_final: isFinal } = run.verdict;
-  const so = isFinal ? "" : " so far";
-  return `${capital(word)}${so}${reasons.length ? `: ${reasons.join("; ")}` : ""}.`;
+  const because = reasons.length > 0 && `${isFinal ? "" : "So far: "}${reasons.join("; ")}.`;
+  return [el("p", { class: "sentence" }, MEANINGS[word] || capital(word)), because && el("p", { class: "because" }, capital(because))];
 }
 
 function evidence(run, page) {
@@ -38,9 +58,9 @@ function evidence(run, page) {
     const rows = outcome.rows.map((row) => ({ name: row.name, value: row.values[outcome.main] }))
       .filter((row) => typeof row.value === "number")
       .map((row) => ({ ...row, text: head.is_share ? percent(row.value) : number(row.value) }));
-    const on = outcome.images ? ` on ${counted(outcome.images, "image")}` : "";
+    const caption = (CAPTIONS[head.name] || head.name) + (outcome.images ? `, of ${outcome.images.toLocaleString("en")}` : "");
     if (rows.length) {
-      return el("figure", { class: "evidence" }, el("figcaption", {}, head.name + on), bars(rows, head.name + on));
+      return el("figure", { class: "evidence" }, el("figcaption", {}, caption, el("small", {}, ` (${head.name})`)), bars(rows, caption));
     }
   }
   const loss = page.panels.find((panel) => panel.title === "Loss");
@@ -55,7 +75,8 @@ const sections = {
     const [run] = page.runs;
     return el("div", { class: "hero" },
       el("div", {}, el("p", { class: "verdict" }, chip(run), run.state !== "finished" && el("span", { class: `chip ${run.state}` }, run.state)),
-        el("p", { class: "sentence" }, sentenceOf(run)),
+        typeof run.progress === "number" && el("progress", { max: 1, value: run.progress, "aria-label": `${percent(run.progress)} of its steps` }),
+        wordsOf(run),
         run.verdict.advice && el("p", { class: "advice" }, el("b", {}, "Next: "), run.verdict.advice),
         run.problems.map((problem) => el("p", { class: "problem" }, problem)),
         run.log.length > 0 && folded("The last lines of its log", el("pre", {}, run.log.join("\n")))),

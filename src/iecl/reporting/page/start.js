@@ -43,6 +43,7 @@ const maps = {}; // the map is made once: an update of the curves leaves it as t
 
 function render(page) {
   charts.clear();
+  Chart.steps = page.panels.length ? stepsOf(page.panels) : null;
   const pictures = galleryOf(page);
   const built = Object.keys(sections).map((name) => {
     const key = OF_IMAGES.includes(name) && page.sights ? `${name} ${page.sights.key || ""}` : null;

@@ -2,6 +2,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Letters that turn the direction of what follows: shown as what they are, a name cannot pretend to be another.
+const plain = (text) => text.replace(/[\u202a-\u202e\u2066-\u2069]/g, (one) => `\\u${one.charCodeAt(0).toString(16)}`);
+
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
@@ -9,7 +12,7 @@ function fill(node, attributes, children) {
     else node.setAttribute(name, value === true ? "" : value);
   }
   for (const child of children.flat(3)) {
-    if (child !== null && child !== undefined && child !== false) node.append(child);
+    if (child !== null && child !== undefined && child !== false) node.append(typeof child === "string" ? plain(child) : child);
   }
   return node;
 }
@@ -84,6 +87,18 @@ function ticks(low, high, about) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((one) => one * power).find((one) => one >= rough);
   const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step + 0); // never -0
   return found;
+}
+
+// As many digits as tell ticks apart.
+function tickText(value, all, times = 1) {
+  const shown = value * times + 0, step = all.length > 1 ? (all[1] - all[0]) * times : 0;
+  if (!step) return number(shown);
+  const power = Math.floor(Math.log10(step) + 1e-9), size = Math.abs(shown);
+  if (size >= 1e6 || (size > 0 && step < 1e-4)) {
+    return shown.toExponential(Math.max(0, Math.min(6, Math.floor(Math.log10(size)) - power))).replace("e+", "e");
+  }
+  const digits = -power + (Math.abs(step / 10 ** power - 2.5) < 0.01 ? 1 : 0);
+  return shown.toLocaleString("en", { minimumFractionDigits: Math.max(0, digits), maximumFractionDigits: Math.max(0, digits) });
 }
