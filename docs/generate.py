@@ -82,6 +82,8 @@ CHANGED = (
 )
 """Settings that people change, the most common first."""
 ORDER = ("data", "training", "optimizer", "backbone", "augmentation", "saib", "objective")
+NO_LIMIT = 2**62
+"""A limit from here on is that of the file format."""
 NOTE = "<!-- Written by docs/generate.py; edit the code instead. -->"
 
 
@@ -89,6 +91,11 @@ def write(name: str, title: str, body: str) -> None:
     """One page."""
     OUT.mkdir(exist_ok=True)
     (OUT / f"{name}.md").write_text(f"{NOTE}\n\n# {title}\n\n{body.strip()}\n", encoding="utf-8")
+
+
+def part(kind: str, body: str) -> str:
+    """A part of a page that the style sheet knows by its kind."""
+    return f":::{{container}} {kind}\n{body}\n:::"
 
 
 def code(text: str, language: str = "text") -> str:
@@ -102,13 +109,14 @@ def code(text: str, language: str = "text") -> str:
 def settings_table(cls: type, recipe: Mapping[str, Any] | None = None) -> str:
     """One row for each setting of a dataclass; of a method also what its default recipe says, which a run gets."""
     rows = [[f"`{f.name}`", default_of(f), f.metadata["doc"], range_of(f.metadata)] for f in fields(cls)]
-    heads = ["setting", "default", "meaning", "values"]
+    heads, kind = ["setting", "default", "meaning", "values"], "settings"
     if recipe is not None:
+        kind += " of-method"
         for row, f in zip(rows, fields(cls), strict=True):
             given = f"`{json.dumps(recipe[f.name], ensure_ascii=False)}`" if f.name in recipe else row[1]
             row.insert(1, given)
         heads[1:2] = ["in the default recipe", "in a recipe that leaves it out"]
-    return table(heads, rows)
+    return part(kind, table(heads, rows))
 
 
 def changed_table() -> str:
@@ -123,7 +131,7 @@ def changed_table() -> str:
         (field,) = (f for f in fields(classes[section]) if f.name == key)
         others = ", ".join(ELSEWHERE.get(place, "").split()[:3])
         rows.append([f"`{place}`", flags.get(place, ""), field.metadata["doc"], others])
-    return table(["setting", "flag", "meaning", "called elsewhere"], rows)
+    return part("settings changed", table(["setting", "flag", "meaning", "called elsewhere"], rows))
 
 
 def default_of(field: Field[Any]) -> str:
@@ -139,7 +147,8 @@ def range_of(rules: Mapping[str, Any]) -> str:
     if rules.get("choices"):
         return ", ".join(f"`{choice}`" for choice in rules["choices"])
     words = {"low": "at least", "above": "above", "high": "at most"}
-    return ", ".join(f"{word} {rules[rule]:,}" for rule, word in words.items() if rules.get(rule) is not None)
+    said = {word: rules[rule] for rule, word in words.items() if rules.get(rule) is not None}
+    return ", ".join(f"{word} {value:,}" for word, value in said.items() if abs(value) < NO_LIMIT)
 
 
 def settings_page() -> str:
@@ -177,7 +186,7 @@ def methods_page() -> str:
     ]
     parts = [
         "`iecl pretrain --data photos/ --method NAME`. Without `--method` you get `ie-cl`.",
-        f":::{{container}} methods\n{table(['method', 'what it does', 'advice', 'cost', 'kNN, %'], rows)}\n:::",
+        part("methods", table(["method", "what it does", "advice", "cost", "kNN, %"], rows)),
         "**Cost**: time of a training step beside SimCLR's. **kNN**: after two epochs on generated images, which shows "
         "that a method learns and not how good it can become; ± is over three seeds, one run otherwise. Both with "
         "`resnet10-w16` and the default recipes, `ie-cl` without its block; where the numbers come from: "
@@ -357,10 +366,14 @@ def install_table() -> str:
     found = json.loads((RESULTS / "install" / "linux.json").read_text(encoding="utf-8"))
     rows = []
     for name, row in found["installations"].items():
-        parts = ", ".join(f"{part} {size:,}" for part, size in row["largest"].items())
+        kind, _, python = name.partition(", Python ")
+        parts = ", ".join(f"{package} {size:,}" for package, size in row["largest"].items())
         versions = row["versions"]
-        rows.append([name, versions["torch"], versions["numba"], f"{row['megabytes']:,}", parts])
-    shown = table(["", "torch", "numba", "all", "largest parts"], rows)
+        rows.append([python, kind, versions["torch"], versions["numba"], f"{row['megabytes']:,}", parts])
+    heads = ["Python", "packages", "torch", "numba", "all", "largest parts"]
+    if len({row[1] for row in rows}) == 1:  # nothing to tell apart
+        heads, *rows = ([*row[:1], *row[2:]] for row in (heads, *rows))
+    shown = table(heads, rows)
     return f"{shown}\n\nThe wheel of iecl itself: {found['wheel_megabytes']} MB. {found['machine']}, {found['date']}.\n"
 
 

@@ -1,6 +1,7 @@
 """Pages and tables from benchmarks/results/*/*.json: every number of the documentation that was measured."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import mean, stdev
@@ -136,14 +137,20 @@ def first_hour_part() -> str:
             f"{row['seconds']:.0f} s",
             str(row["load"]),
             str(row["code"]),
-            row["chosen"] or f"`{row['last_line']}`",
-            row["estimate"].partition(" of memory")[0],
+            chosen_in_short(row["chosen"]) or row["last_line"],
+            row["estimate"].partition(" of memory")[0].removeprefix("about ").replace(" ", "\N{NO-BREAK SPACE}"),
         ]
         for row in found.get("rows", [])
     ]
     heads = ["folder", "to the first progress", "total", "load", "exit code", "chosen", "estimate"]
     words = f"`iecl pretrain --data photos`: {found.get('setting', '')}. Load: others' work on these cores as it began."
     return f"{words}\n\n{table(heads, rows)}\n\n{beside_part(found)}{made_on(found)}\n"
+
+
+def chosen_in_short(chosen: str) -> str:
+    """What a run chose, in the words that a table has room for."""
+    shorter = re.sub(r"image size |backbone ", "", chosen).replace("batch size", "batch")
+    return re.sub(r"epochs (\d+)", r"\1 epochs", shorter)
 
 
 def beside_part(found: Mapping[str, Any]) -> str:

@@ -18,3 +18,12 @@ def test_the_settings_page_shows_the_default_recipe_beside_the_default(monkeypat
     assert "| `temperature` | `0.2` | `0.1` |" in table
     assert "| `hidden_dim` | `512` | `2048` |" in table
     sys.modules.pop("generate", None)
+
+
+def test_a_limit_that_nobody_meets_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "docs"))
+    from generate import range_of
+
+    assert range_of({"low": 1, "high": 2**63 - 1}) == "at least 1"
+    assert range_of({"low": 1, "high": 256}) == "at least 1, at most 256"
+    sys.modules.pop("generate", None)

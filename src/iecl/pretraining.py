@@ -139,7 +139,6 @@ def resume(asked: Asked, quiet: bool) -> Path:
     if asked.recipe:
         raise UserError("a resumed run has its settings already", where="--recipe", do="leave --recipe out")
     run = RunDirectory.existing(asked.out, "--out")
-    _announce_torch()
     config, changed = settings_to_resume(run, asked.method, asked.given, asked.sets)
     log.info("resuming %s", run.path)
     if run.read_summary().get("finished"):

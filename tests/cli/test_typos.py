@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from iecl.data.defaults import resolve_data
+from iecl.training.config import make_config, with_data
+
 TYPOS = {
     "no method is called 'simcrl'": ["pretrain", "--data", "shapes", "--method", "simcrl"],
     "no backbone is called 'resnet81'": ["pretrain", "--data", "shapes", "--backbone", "resnet81"],
@@ -35,6 +38,7 @@ TYPOS = {
     "there is no folder and no dataset called 'thre'": ["pretrain", "--data", "thre", "--from", "one"],
     "2 5 channels, 3 are wanted (--data); add --set data.channels=5": ["pretrain", "--data", "bands"],
     "there is no run in away (RUN)": ["report", "away"],
+    "method.name was ie-cl, now simclr": ["pretrain", "--out", "begun", "--resume", "--method", "simclr"],
     "3 images do not fill a batch of 4": ["pretrain", "--data", "three", "--batch-size", "4"],
     "one holds 1 image": ["pretrain", "--data", "one"],
 }
@@ -48,6 +52,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
         (here / name).mkdir()
         for number in range(count):
             Image.new("RGB", (40, 40), (number, 0, 0)).save(here / name / f"{number}.png")
+    (here / "begun").mkdir()
+    config = make_config(flags={"data": {"name": "shapes"}})
+    (here / "begun" / "settings.toml").write_text(with_data(config, resolve_data(config.data)).to_toml("for a test"))
     (here / "bands").mkdir()
     for number in range(2):
         np.save(here / "bands" / f"{number}.npy", np.zeros((40, 40, 5), np.uint8))
@@ -71,4 +78,5 @@ def test_a_mistake_is_named_before_torch_is_imported(words: str, said: dict[str,
     code, text, is_imported = said[words]
     assert code == 2
     assert words in str(text)
+    assert "loading torch" not in str(text)
     assert not is_imported

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import iecl
 from iecl.cli.command import main
 from iecl.errors import UserError
-from iecl.inspection.block_report import report_block
+from iecl.inspection.block_report import BlockReport, report_block
 from iecl.inspection.findings import findings
 from iecl.inspection.layer_report import Stage, report_layers, stages_of
 from iecl.inspection.subject import Subject
@@ -149,6 +149,23 @@ def test_a_file_of_weights_is_inspected_without_block_and_head(
         iecl.inspect(file, str(image_folder))
     with pytest.raises(UserError, match="images are too few"):
         iecl.inspect(file, str(image_folder), out=out, images=4)
+
+
+@pytest.mark.parametrize(
+    ("proven", "says", "is_silent_of"),
+    [
+        (1.0, "it contracts nothing: singular values from 0.963", "folds"),
+        (0.147, "it folds no image onto another: singular values from 0.963 to 4.700, and that none", "contracts"),
+        (None, "it contracts some directions", "proved"),
+    ],
+)
+def test_no_more_is_said_of_a_block_than_is_proved(proven: float | None, says: str, is_silent_of: str) -> None:
+    block = BlockReport(0.4, 0.3, 0.1, 0.0, 0.963, 4.7, 0.01, proven, 0.4, 1.0, 0.9)
+    stages = [Stage(name, 10, 3.0, 3.0, None, 0.5) for name in ("images", "features")]
+    lines = findings(block, stages, {"effective_rank": 7.0}, 64)
+    said = " ".join(line for line in lines if "singular" in line)
+    assert says in said
+    assert is_silent_of not in said
 
 
 def test_the_stage_that_loses_most_is_named() -> None:

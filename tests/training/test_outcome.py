@@ -12,6 +12,7 @@ from PIL import Image
 import iecl
 from iecl.backbones.factory import make_backbone
 from iecl.cli.command import main
+from iecl.meters.outcome import outcome_table
 from iecl.runs.directory import RunDirectory
 from iecl.training import outcome
 from iecl.weights.file import load_weights
@@ -124,3 +125,8 @@ def test_a_damaged_outcome_is_named(runs: dict[str, Path], tmp_path: Path, capsy
     (tmp_path / "copy" / "summary.json").write_text(json.dumps(summary))
     assert main(["describe", str(tmp_path / "copy")]) == 2
     assert "scores is not a table of a table" in capsys.readouterr().err
+
+
+def test_a_score_of_nothing_has_no_sign() -> None:
+    lines = outcome_table({"images": 2, "scores": {"trained": {"own_view": 0.0, "uniformity": -0.0}}})
+    assert lines[-1] == "| trained  | 0.0 %            | 0      |"

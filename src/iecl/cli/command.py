@@ -35,7 +35,7 @@ VERBS = {
     "replay": "repeat one training step and show every layer",
     "list": "list methods, backbones, datasets and recipes",
     "describe": "show a run, a recipe or a method with its settings",
-    "demo": "train for two minutes on generated images and compare with untrained baselines",
+    "demo": "train on generated images, with the block and without, and compare with untrained baselines",
     "bench": "from a clone: measure how fast this machine trains, next to other installed libraries",
 }
 DONE, FAILED, WRONG_USE = 0, 1, 2

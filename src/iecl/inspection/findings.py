@@ -29,7 +29,8 @@ def _of_block(block: BlockReport) -> Iterator[str]:
     )
     ends = f"singular values from {block.sigma_min:.3f} to {block.sigma_max:.3f}"
     if block.proven_sigma_min is not None:
-        yield f"it contracts nothing: {ends}, and that none is below {block.proven_sigma_min:.3f} is proved"
+        what = "contracts nothing" if block.proven_sigma_min >= 1 else "folds no image onto another"
+        yield f"it {what}: {ends}, and that none is below {block.proven_sigma_min:.3f} is proved"
     elif block.sigma_min < 1:
         yield f"it contracts some directions: {ends}"
     else:

@@ -38,7 +38,7 @@ def outcome_table(outcome: Mapping[str, Any]) -> list[str]:
 
 
 def _shown(name: str, value: float) -> str:
-    return f"{100 * value:.1f} %" if name in SHARES else f"{value:.3g}"
+    return f"{100 * value:.1f} %" if name in SHARES else f"{value + 0.0:.3g}"  # no -0
 
 
 def no_gain(outcome: Mapping[str, Any]) -> Iterator[str]:

@@ -28,7 +28,7 @@ class SAIBSettings:
 
     form: str = setting(
         "none",
-        "batch: images are channels, as printed; sample: each image alone; certified: never contracts",
+        "batch: images are channels, as printed; sample: each image alone; certified: never contracts volume",
         choices=("none", "batch", "sample", "certified"),
     )
     side: str = setting(
