@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,13 @@ SMALL = {
     "data.image_size": 16, "training.loggers": "[]", "training.log_steps": 1, "training.meter_steps": 5,
     "data.num_workers": 0, "training.precision": "32-true", "method.hidden_dim": 16, "method.out_dim": 8,
 }  # fmt: skip
+METHODS: dict[str, dict[str, object]] = {
+    "ie-cl": {"saib__form": "certified"},
+    "moco-v2": {"method__queue_size": 32},
+    "byol": {"method__predictor_hidden_dim": 16},
+    "deepcluster-v2": {"method__num_clusters": 6},
+}
+"""Those that are killed: with a block, a queue, a momentum copy, and a memory of every image."""
 COMMAND = [sys.executable, "-m", "iecl"]
 MOMENT = 60.0
 """Seconds after which a run that does not come to what is waited for counts as lost."""
@@ -43,6 +51,7 @@ class Trial:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.images = folder, make_images(folder)
+        self.data: object = self.images
         self.out = folder / "run"
 
     def words(self, *more: str, epochs: int = 400, **sets: object) -> list[str]:
@@ -50,7 +59,7 @@ class Trial:
         sets = SMALL | {name.replace("__", "."): value for name, value in sets.items()}
         assigned = [word for name, value in sets.items() for word in ("--set", f"{name}={value}")]
         flags = ["--epochs", str(epochs), "--batch-size", "16", "--backbone", "resnet10-w16", "--out", str(self.out)]
-        return ["pretrain", "--data", str(self.images), *flags, *assigned, *more]
+        return ["pretrain", "--data", str(self.data), *flags, *assigned, *more]
 
     def start(self, words: list[str], **more: object) -> "subprocess.Popen[str]":
         """The command in a process group of its own."""
@@ -117,26 +126,27 @@ def tally(results: list[bool]) -> Tally:
     return len(results), sum(results), len(results) - sum(results)
 
 
-def kills() -> Tally:
-    """Ten times kill -9 at any moment of one run, alone and with two ranks: losses and weights as if left alone."""
+def kills(method: str) -> Tally:
+    """Twenty times kill -9 at any moment of one run, alone and with two ranks: losses and weights as if left alone."""
     results = []
     drawn = np.random.default_rng(0)
     for devices in ("1", "2"):
         with trial() as here:
-            words = here.words("--devices", devices, epochs=30, training__checkpoint_steps=3)
+            more = {"training__checkpoint_steps": 3, **METHODS[method]}
+            words = here.words("--method", method, "--devices", devices, epochs=30, **more)
             assert here.done(words).returncode == 0
-            losses, weights = _losses(here.out), _digest(here.out)
+            losses, weights = losses_of(here.out), _digest(here.out)
             here.out = here.folder / "killed"
             words[words.index("--out") + 1] = str(here.out)
-            for number in range(10):
+            for number in range(20):
                 process = here.start(words if number == 0 else ["pretrain", "--out", str(here.out), "--resume"])
-                here.wait_for_steps(int(drawn.integers(2, 8)), process)
+                here.wait_for_steps(int(drawn.integers(1, 7)), process)
                 time.sleep(drawn.uniform(0, 0.1))
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
                 results.append(bool(list((here.out / "checkpoints").glob("*.ckpt"))) or here.steps() < 4)
             done = here.done(["pretrain", "--out", str(here.out), "--resume"])
-            results.append(done.returncode == 0 and _losses(here.out) == losses and _digest(here.out) == weights)
+            results.append(done.returncode == 0 and losses_of(here.out) == losses and _digest(here.out) == weights)
     return tally(results)
 
 
@@ -163,6 +173,27 @@ def full_disk() -> Tally:
                 results.append(kept and done.returncode == 0)
             finally:
                 subprocess.run(["umount", "-l", str(small)], check=False)
+    return tally(results)
+
+
+def killed_worker() -> Tally:
+    """A process that decodes is killed with -9, alone and with two ranks: one line, and it goes on from there."""
+    results = []
+    for devices in ("1", "2"):
+        with trial() as here:
+            process = here.start(here.words("--devices", devices, data__cache_megabytes=0, data__num_workers=2))
+            here.wait_for_step(5, process)
+            parent = process.pid if devices == "1" else _ranks(process.pid)[1]
+            children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+            workers = [child for child in children if b"tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()]
+            os.kill(workers[0], signal.SIGKILL)
+            _, err = process.communicate(timeout=MOMENT)
+            named = "a process that decodes images was ended by SIGKILL" in err
+            results.append(process.returncode == 1 and named and is_clean(err) and here.is_kept())
+            resumed = here.start(["pretrain", "--out", str(here.out), "--resume"])
+            results.append(here.wait_for_steps(2, resumed) and not _left(process.pid))
+            os.killpg(resumed.pid, signal.SIGKILL)
+            resumed.communicate()
     return tally(results)
 
 
@@ -348,11 +379,11 @@ def launchers() -> Tally:
     results = []
     with trial() as here:
         assert here.done(here.words("--devices", "2", epochs=3)).returncode == 0
-        expected = _losses(here.out)
+        expected = losses_of(here.out)
         here.out = here.folder / "torchrun"
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "iecl"]
         run = subprocess.run([*torchrun, *here.words(epochs=3)], capture_output=True, text=True, check=False)
-        results.append(run.returncode == 0 and _losses(here.out) == expected)
+        results.append(run.returncode == 0 and losses_of(here.out) == expected)
         wrong = [*torchrun, *here.words("--devices", "4", epochs=3)]
         here.out = here.folder / "wrong"
         run = subprocess.run(wrong, capture_output=True, text=True, check=False)
@@ -367,7 +398,7 @@ def launchers() -> Tally:
             both = [here.start(here.words(*more, epochs=3), environment=each(number)) for number in range(2)]
             ends = [(process.communicate(timeout=2 * MOMENT), process.returncode) for process in both]
             good = all(code == 0 and is_clean(err) for (_, err), code in ends)
-            results.append(good and _losses(here.out) == expected)
+            results.append(good and losses_of(here.out) == expected)
         for strategy in ("ddp_find_unused_parameters_true", "dp", "ddp_spawn", "deepspeed"):
             here.out = here.folder / strategy
             done = here.done(here.words("--devices", "2", "--strategy", strategy))
@@ -380,13 +411,13 @@ def _digest(run: Path) -> str:
     return load_weights(run / "weights.safetensors")[1]["digest"]
 
 
-def _losses(run: Path) -> list[float]:
+def losses_of(run: Path) -> list[float]:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [row["loss"] for row in rows if "loss" in row]
 
 
 FAULTS: dict[str, Callable[[], Tally]] = {
-    "kill -9, ten times in one run": kills,
+    **{f"kill -9, {method}, 20 times with one process and with two": partial(kills, method) for method in METHODS},
     "disk full": full_disk,
     "data folder gone, for seconds or for good": vanished_data,
     "run directory gone": vanished_run,
@@ -395,5 +426,6 @@ FAULTS: dict[str, Callable[[], Tally]] = {
     "second writer": second_writer,
     "signals to parent, rank, group": signals,
     "rank killed": killed_rank,
+    "worker killed": killed_worker,
     "torchrun, SLURM, two machines, other strategies": launchers,
 }

@@ -214,10 +214,12 @@ def estimated(gpu: str, images: float, *, flags: Mapping[str, Any], **said: Any)
     from iecl.training.step_cost import count_step
 
     training = config.training
+    if not training.devices:
+        raise UserError("all GPUs of this machine are none", where="--devices", do="give their number in all")
     made = estimate(
         count_step(config),
         gpu=gpu,
-        devices=max(1, training.devices) * training.nodes,
+        devices=training.devices * training.nodes,
         batch=training.batch_size,
         images=images or USUAL_IMAGES,
         epochs=training.epochs,

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import webdataset
+from benchmarks.shard_server import served
 from PIL import Image
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
@@ -27,7 +29,7 @@ from iecl.data.settings import DataSettings
 from iecl.data.shard_writer import pack_shards
 from iecl.data.source import Source
 from iecl.errors import TrainingError, UserError
-from made_shards import make_shards, served
+from made_shards import make_shards
 
 
 @pytest.fixture(autouse=True)
@@ -294,6 +296,24 @@ def test_shards_are_read_from_a_server(shards: Path) -> None:
 def test_a_server_that_sends_whole_files_is_named_as_such(shards: Path) -> None:
     with served(shards, ranges=False) as url, pytest.raises(UserError, match=r"HTTP Range"):
         by_name(streamed(url))
+
+
+def test_a_server_that_does_not_answer_is_named_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_files, "SILENCE", 0.2)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/a.tar"
+        began = time.monotonic()
+        with pytest.raises(UserError, match=r"a\.tar cannot be used: sockettimeouterror: timeout"):
+            streamed(url)
+        assert time.monotonic() - began < 20
+
+
+def test_a_server_that_refuses_for_a_moment_is_asked_again(shards: Path) -> None:
+    answers = iter([True, True, True, False, True, True] + [False] * 1000)
+    with served(shards, refuses=lambda: next(answers)) as url:
+        assert by_name(streamed(url)) == by_name(streamed(shards))
 
 
 def test_any_url_of_fsspec_will_do(shards: Path) -> None:

@@ -124,6 +124,24 @@ def test_bytes_of_an_image_are_near_those_that_a_step_really_holds(method: str) 
     assert counted.saved.at(16, 16) - counted.saved.at(8, 8) == pytest.approx(8 * tried.image, rel=0.35)
 
 
+def test_what_is_computed_again_is_held_a_chunk_or_a_block_at_a_time() -> None:
+    whole = count_step(planned("simclr"))
+    few, more, all_of_it = (count_step(planned("simclr", f"training.grad_cache={n}")) for n in (4, 16, 1000))
+    for counted in (few, more, all_of_it):
+        assert counted.touched(16, 1) == whole.touched(16, 1)
+    assert all_of_it.held(16, 1) == pytest.approx(whole.held(16, 1), rel=0.03)  # a chunk of 32 views has all
+    assert more.held(16, 1) - few.held(16, 1) == pytest.approx(12 * few.again / 2)
+    blocks = count_step(planned("simclr", "training.gradient_checkpointing=true"))
+    assert blocks.saved.in_16_bits().at(16, 16) < blocks.held(16, 1) < 0.8 * whole.held(16, 1)
+    assert count_step(planned("byol", "training.grad_cache=1000")).pass_views == 1  # which takes view after view
+
+
+@pytest.mark.parametrize("images", [-5, 0.5, 63, float("nan"), float("inf")])
+def test_images_that_fill_no_batch_are_refused(images: float) -> None:
+    with pytest.raises(UserError, match=r"cannot be trained on in batches of 64 \(--images\); give 64 to 1e\+15"):
+        estimate(MADE, gpu="a100", devices=1, batch=64, images=images, epochs=1)
+
+
 FLAT = Growth(0, 0, 0, 0, 0)
 MADE = Counted(2, Growth(0, 1e12, 0, 0, 0), Growth(0, 1e8, 0, 0, 0), FLAT, FLAT, FLAT, 10**8, 10**8, 2 * 10**8, 0, 0)
 

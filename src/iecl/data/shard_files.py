@@ -24,6 +24,8 @@ EXTRAS = {"http": ("aiohttp", "http"), "https": ("aiohttp", "http"), "s3": ("s3f
 """The package that a kind of URL needs, and our extra that brings it."""
 TRIES, FIRST_WAIT = 4, 0.2
 """How often a piece is asked for before its shard is bad, and the seconds before the second time; then twice that."""
+SILENCE = 30.0
+"""Seconds without a byte after which a web server counts as one that does not answer."""
 _LOOK = 16
 _Answer = TypeVar("_Answer")
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -144,13 +146,16 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
     scheme = url.rpartition("::")[2].partition("://")[0].lower()
     try:
-        if scheme in EXTRAS:
-            import_module(EXTRAS[scheme][0])
-        found: tuple[Any, str] = url_to_fs(url)
+        package = import_module(EXTRAS[scheme][0]) if scheme in EXTRAS else None
+        how: dict[str, Any] = {}
+        if package is not None and scheme in ("http", "https"):  # whose own limit is five minutes for a whole piece
+            limit = package.ClientTimeout(total=None, connect=SILENCE, sock_read=SILENCE)
+            how = {scheme: {"client_kwargs": {"timeout": limit}}}
+        found: tuple[Any, str] = url_to_fs(url, **how)
     except ImportError as problem:
         if scheme in EXTRAS:
-            package, extra = EXTRAS[scheme]
-            raise lacking(f"a URL that begins with {scheme}://", package, extra=extra, where="--data") from problem
+            name, extra = EXTRAS[scheme]
+            raise lacking(f"a URL that begins with {scheme}://", name, extra=extra, where="--data") from problem
         raise UserError(f"cannot read {scheme}:// URLs: {_reason(problem)}", where="--data") from problem
     except ValueError as problem:
         raise UserError(f"fsspec does not know URLs that begin with {scheme}://", where="--data") from problem
@@ -210,16 +215,18 @@ def _tried(ask: Callable[[], _Answer]) -> _Answer:
             return ask()
         except (UserError, BadShardError):
             raise
-        except FileNotFoundError:
-            raise BadShardError("it is not there") from None
         except Exception as problem:  # somebody else's code, and any network
+            # fsspec calls whatever kept it from a web page a file that is not there; that is its cause then.
+            cause = problem.__cause__ or problem if isinstance(problem, FileNotFoundError) else problem
+            if isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in (404, 410):
+                raise BadShardError("it is not there") from None
             if number == TRIES - 1:
-                raise BadShardError(_reason(problem)) from problem
+                raise BadShardError(_reason(cause)) from problem
             time.sleep(FIRST_WAIT * 2**number)
     raise AssertionError("unreachable")
 
 
-def _reason(problem: Exception) -> str:
+def _reason(problem: BaseException) -> str:
     text = getattr(problem, "strerror", None) or f"{type(problem).__name__}: {problem}"
     return str(text).partition("\n")[0][:200].lower()
 

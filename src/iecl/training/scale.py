@@ -11,6 +11,8 @@ from typing import Any
 from iecl.console import duration, plain_table
 from iecl.errors import UserError, did_you_mean
 
+MOST_IMAGES = 1e15
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -126,6 +128,25 @@ class Counted:
     """Buffers that the first process sends to all: statistics of norms."""
     per_sample: int
     """Held for each image of the data, as labels of clusters are, and sent to all with the buffers."""
+    dropped: Growth = Growth(0, 0, 0, 0, 0)
+    """What would be kept for the backward pass too, if it were not computed again."""
+    again: float = 0.0
+    """Bytes for each view while a part of the network is computed again."""
+    pass_views: float = 0.0
+    """Views that go through the network together, for each image."""
+    chunk: int = 0
+    """At most so many do (training.grad_cache); 0: all."""
+
+    def held(self, images: int, world: int) -> float:
+        """Bytes in 16 bits that the backward pass holds at its largest."""
+        views = self.pass_views * images
+        again = self.again * (min(self.chunk, views) if self.chunk else views)
+        return self.saved.in_16_bits().at(images, images * world) + again / 2
+
+    def touched(self, images: int, world: int) -> float:
+        """Bytes in 16 bits that go through memory."""
+        parts = (self.saved, self.dropped)
+        return sum(part.in_16_bits().at(images, images * world) for part in parts)
 
     def sent(self, images: int, world: int, samples: float = 0) -> dict[str, float]:
         """Bytes that each of `world` processes with so many images sends in a step, over rings."""
@@ -154,7 +175,14 @@ def gpu_called(name: str) -> Gpu:
 def estimate(
     counted: Counted, *, gpu: str, devices: int, batch: int, images: float, epochs: int, assumed: Assumed = USUAL
 ) -> dict[str, Any]:
-    """What a run takes on `devices` GPUs, and what ends first."""
+    """What a run takes on `devices` GPUs, and what ends first.
+
+    Raises:
+        UserError: there is no such GPU, it has no share of the batch, or the images do not fill one.
+    """
+    if not batch <= images < MOST_IMAGES:
+        do = f"give {batch} to {MOST_IMAGES:.0e}, or another --batch-size"
+        raise UserError(f"{images:g} images cannot be trained on in batches of {batch}", where="--images", do=do)
     card, own = gpu_called(gpu), batch // devices
     if batch % devices or own < 2:
         least = max(2, counted.least // devices) * devices
@@ -165,10 +193,8 @@ def estimate(
         )
     link = card.link if devices <= assumed.gpus_per_machine else min(card.link, assumed.network)
     sent = counted.sent(own, devices, images)
-    kept = counted.saved.in_16_bits()
-    saved = kept.at(own, batch)
     products = counted.flops.at(own, batch) / (card.flops * assumed.utilization)
-    traffic = assumed.passes * saved / (card.bandwidth * assumed.bandwidth_share)
+    traffic = assumed.passes * counted.touched(own, devices) / (card.bandwidth * assumed.bandwidth_share)
     compute = max(products, traffic)
     talk = {name: size / (link * assumed.bandwidth_share) for name, size in sent.items()}
     hidden = min(talk["gradients"], assumed.overlap * compute)
@@ -176,9 +202,9 @@ def estimate(
     reading = own / (assumed.cores_per_gpu * assumed.decode)
     step = max(compute + network, reading)
     held = counted.weights + counted.trained + counted.moments + counted.per_sample * images
-    memory, room = held + saved, assumed.reserve * card.memory
+    memory, room = held + counted.held(own, devices), assumed.reserve * card.memory
     largest = own if memory <= room else 0
-    while largest and largest < 2**20 and held + kept.at(2 * largest, 2 * largest * devices) <= room:
+    while largest and largest < 2**20 and held + counted.held(2 * largest, devices) <= room:
         largest *= 2
     steps = images // batch * epochs
     return {
@@ -215,7 +241,7 @@ def _first_to_end(
 ) -> dict[str, str]:
     """Which resource limits the run, and which setting moves that limit."""
     if is_full:
-        do = "more --devices, a smaller --batch-size, or training.gradient_checkpointing=true"
+        do = "more --devices, a smaller --batch-size, training.gradient_checkpointing=true, or training.grad_cache"
         return {"ends_first": "memory of a GPU", "moved_by": do}
     if reading > compute + network:
         return {"ends_first": "reading of images", "moved_by": "iecl pack, more cores for each GPU (data.num_workers)"}

@@ -20,6 +20,7 @@ from iecl.training.config import RunConfig
 from iecl.training.cost import START
 from iecl.training.factory import assemble_method
 from iecl.training.optimizers import make_optimizer, moment_bytes
+from iecl.training.recomputation import blocks_in_rows
 from iecl.training.scale import Counted, Growth
 from iecl.views.pipeline import Views
 
@@ -58,7 +59,13 @@ def count_step(config: RunConfig) -> Counted:
     unit = max(2, made.min_batch)
     steps = [_counts(config, unit * images, world) for images, world in TRIED]
     points = [(unit * images, unit * images * world) for images, world in TRIED]
-    flops, saved, back, forth, summed = (Growth.through(points, column) for column in zip(*steps, strict=True))
+    columns = list(zip(*steps, strict=True))
+    flops, saved, back, forth, summed = (Growth.through(points, column) for column in columns)
+    dropped, again, views = Growth(0, 0, 0, 0, 0), 0.0, 0.0
+    if config.training.grad_cache or config.training.gradient_checkpointing:
+        kept = [_counts(_keeping(config), unit * images, world)[1] for images, world in TRIED]
+        dropped = Growth.through(points, [all_of_it - some for all_of_it, some in zip(kept, columns[1], strict=True)])
+        again, views = _again(config, unit)
     return Counted(
         least=unit,
         flops=flops,
@@ -71,7 +78,46 @@ def count_step(config: RunConfig) -> Counted:
         moments=moment_bytes(optimizer),
         broadcast=broadcast_bytes(made) - per_sample * SAMPLES,
         per_sample=per_sample,
+        dropped=dropped,
+        again=again,
+        pass_views=views,
+        chunk=config.training.grad_cache,
     )
+
+
+def _keeping(config: RunConfig) -> RunConfig:
+    """The same run with nothing computed again."""
+    return replace(config, training=replace(config.training, grad_cache=0, gradient_checkpointing=False))
+
+
+def _again(config: RunConfig, images: int) -> tuple[float, float]:
+    """Bytes for a view of the largest part that is computed again at a time, and the views of a pass for an image."""
+    method, kept = _built(_keeping(config), images), dict[int, Tensor]()
+    sizes, begun, found = [0], list[int](), [(0.0, 0.0)]
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in kept:
+            kept[storage._cdata] = tensor
+            sizes[0] += storage.nbytes()
+        return tensor
+
+    def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        begun.append(sizes[0])
+
+    def after(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        count = len(inputs[0])
+        found.append(((sizes[0] - begun.pop()) / count, count / images))
+
+    is_by_blocks = config.training.gradient_checkpointing
+    for encoder in method.encoders():
+        for part in blocks_in_rows(encoder) if is_by_blocks else (encoder,):
+            part.register_forward_pre_hook(before)
+            part.register_forward_hook(after)
+    kept |= {t.untyped_storage()._cdata: t for t in (*method.parameters(), *method.buffers())}
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        method.step(_views(config, method, images), START)
+    return max(found)
 
 
 def broadcast_bytes(method: nn.Module) -> int:

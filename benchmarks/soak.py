@@ -1,0 +1,359 @@
+"""Does a streaming run that is killed for an hour end with the loss curve of one that nobody disturbed?
+
+    python -m benchmarks.soak --minutes 60          # beside it the same run, left alone; two cores for an hour
+
+Shards come from a server on this machine that refuses some of its requests. The run begins with two processes. At
+random moments one of its processes, their parent, a process that decodes, or all of them are killed, or asked to stop,
+and another number of processes, with another number of workers, goes on. Three things are compared at the end: every
+step is in the curve once, its loss is the same but for rounding, and so are the weights. Sums over processes are taken
+in another order when their number changes; everything else is bit for bit the same.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import nn
+
+import iecl
+from benchmarks.result import write
+from benchmarks.shard_server import served
+from iecl.runs.checkpoint import latest_checkpoint
+
+IMAGES, SIDE, BATCH = 2040, 16, 24
+TOLERANCE = 1e-3
+"""Rounding: how far a loss may be off, as a share of it, and a weight, as a share of its tensor's usual size."""
+REFUSED = 40
+"""One of so many requests is refused by the server."""
+WORLDS, WORKERS = (1, 2, 2, 2, 3, 4), (0, 0, 1, 2)
+FAULTS = ("kill all", "kill a rank", "kill the parent", "kill a worker", "stop all", "stop a rank", "stop the parent")
+SETS = {
+    "data.image_size": SIDE, "data.decode_size": SIDE, "data.cache_megabytes": 0, "method.hidden_dim": 32,
+    "method.out_dim": 16, "training.precision": "32-true", "training.log_steps": 1, "training.meter_steps": 200,
+    "training.loggers": "[]", "training.online_eval_epochs": 0, "training.outcome": "false",
+    "training.sync_batch_norm": "on", "training.checkpoint_steps": 20, "optimizer.name": "sgd", "optimizer.lr": 0.03,
+}  # fmt: skip
+
+
+def make_network() -> nn.Module:
+    """Three small convolutions with batch norm, which is synchronized."""
+    parts: list[nn.Module] = []
+    for inside, outside in ((3, 8), (8, 16), (16, 32)):
+        parts += [nn.Conv2d(inside, outside, 3, stride=2, padding=1), nn.BatchNorm2d(outside), nn.ReLU()]
+    made = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    made.num_features = 32  # type: ignore[assignment]
+    return made
+
+
+def make_shards(folder: Path) -> Path:
+    """Images with a color and noise each, in shards."""
+    drawn = np.random.default_rng(0)
+    (folder / "images").mkdir()
+    for number in range(IMAGES):
+        pixels = drawn.integers(0, 160, (1, 1, 3)) + drawn.integers(0, 96, (SIDE, SIDE, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / "images" / f"{number:05d}.png")
+    iecl.pack(folder / "images", folder / "shards", shards=True, shard_megabytes=1, sets=["data.num_workers=0"])
+    return folder / "shards"
+
+
+class Refusal:
+    """Which of the requests a server refuses."""
+
+    def __init__(self) -> None:
+        self._drawn, self._lock = np.random.default_rng(1), threading.Lock()
+        self.asked = self.refused = 0
+
+    def __call__(self) -> bool:
+        """Whether this one."""
+        with self._lock:
+            is_refused = int(self._drawn.integers(REFUSED)) == 0
+            self.asked += 1
+            self.refused += is_refused
+            return is_refused
+
+
+class Run:
+    """A run directory, and the command that works on it."""
+
+    def __init__(self, out: Path, url: str, epochs: int) -> None:
+        self.out, self.url, self.epochs = out, url, epochs
+        self.said = out.with_suffix(".txt")
+
+    def start(self, devices: int, workers: int) -> "subprocess.Popen[bytes]":
+        """The command in a process group of its own: at first the whole of it, then a resume."""
+        words = ["pretrain", "--out", str(self.out), "--devices", str(devices), "--set", f"data.num_workers={workers}"]
+        if (self.out / "settings.toml").is_file():
+            words.append("--resume")
+        else:
+            words += ["--data", self.url, "--method", "simclr", "--backbone", "benchmarks.soak:make_network"]
+            words += ["--epochs", str(self.epochs), "--batch-size", str(BATCH)]
+            words += [word for name, value in SETS.items() for word in ("--set", f"{name}={value}")]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        with self.said.open("wb") as said:
+            command = [sys.executable, "-m", "iecl", *words]
+            return subprocess.Popen(command, env=environment, stdout=said, stderr=said, process_group=0)
+
+    def curve(self) -> dict[int, float]:
+        """The loss of each step that is written down."""
+        return {row["step"]: row["loss"] for row in self.rows() if "loss" in row}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All whole rows of metrics."""
+        try:
+            lines = (self.out / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+        except OSError:
+            return []
+        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+    def step(self) -> int:
+        """How far it has come, by the last line that is whole."""
+        try:
+            with (self.out / "metrics.jsonl").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 2**14))
+                lines = file.read().splitlines(keepends=True)
+        except OSError:
+            return 0
+        whole = [line for line in lines[1:] if line.endswith(b"\n")]
+        return int(json.loads(whole[-1])["step"]) if whole else 0
+
+
+def _children(number: int) -> list[int]:
+    try:
+        found = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+    except OSError:
+        return []
+    return [int(child) for child in found]
+
+
+def _command(number: int) -> bytes:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _ranks(parent: int) -> list[int]:
+    """The training processes of a command: those that it started, or itself."""
+    return [child for child in _children(parent) if b"spawn_main" in _command(child)] or [parent]
+
+
+def _left(group: int) -> int:
+    """Processes of a group that are still there half a minute after its first has gone."""
+    end = time.monotonic() + 30
+    while True:
+        found = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            found += int(fields[2]) == group and fields[0] != "Z"
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.1)
+
+
+@dataclass
+class Soak:
+    """What is done to a run, and what came of it."""
+
+    run: Run
+    deadline: float
+    drawn: np.random.Generator
+    start_seconds: float
+    step_seconds: float
+    faults: Counter[str] = field(default_factory=Counter)
+    worlds: Counter[int] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+    repeated: int = 0
+    """Steps that were taken again, since they came after the last checkpoint."""
+
+    def go(self, steps: int) -> None:
+        """Start, disturb and resume the run until it is through."""
+        attempts = 0
+        while not (self.run.out / "weights.safetensors").exists():
+            devices = 2 if not attempts else int(self.drawn.choice(WORLDS))
+            began, before, attempts = time.monotonic(), self.run.step(), attempts + 1
+            process = self.run.start(devices, int(self.drawn.choice(WORKERS)))
+            self.worlds[devices] += 1
+            first = self._wait(process, 1, before)
+            if first:
+                self.start_seconds += 0.3 * (time.monotonic() - began - self.start_seconds)
+                self.repeated += max(0, before + 1 - first)
+            began, goal = time.monotonic(), self._goal(steps, first or before)
+            reached = 0 if goal is None else self._wait(process, goal - first, first)
+            if reached > first:
+                self.step_seconds += 0.3 * ((time.monotonic() - began) / (reached - first) - self.step_seconds)
+            if not reached:
+                fault, code = "", process.wait()
+                if code:
+                    self._note(f"attempt {attempts} ended with {code} by itself")
+                    if len(self.lost) > 5:
+                        return
+            else:
+                fault = str(self.drawn.choice(FAULTS))
+                time.sleep(self.drawn.uniform(0, 0.3))
+                self._disturb(process, fault)
+            if _left(process.pid):
+                self._note(f"{fault}: a process is left")
+                os.killpg(process.pid, signal.SIGKILL)
+            print(f"{attempts}: {devices} processes, step {self.run.step()} of {steps}, {fault or 'ended'}", flush=True)
+
+    def _goal(self, steps: int, step: int) -> int | None:
+        """The step at which the next fault comes, so that the time is used up; None: the run may end."""
+        left, remaining = self.deadline - time.monotonic(), max(1, steps - step)
+        attempts = (left - remaining * self.step_seconds) / self.start_seconds
+        return None if attempts < 1 else step + int(self.drawn.integers(1, 2 + int(2 * remaining / attempts)))
+
+    def _wait(self, process: "subprocess.Popen[bytes]", count: int, before: int) -> int:
+        """Wait until the run has written a step that is new, or `count` later ones; 0: it ended before."""
+        size = -1
+        while process.poll() is None:
+            try:
+                now = (self.run.out / "metrics.jsonl").stat().st_size
+            except OSError:
+                now = -1
+            step = self.run.step()
+            # A resume cuts rows off that came after the checkpoint, so that steps may go back at first.
+            if (size >= 0 and now > size and count == 1 and step) or (count > 1 and step >= before + count):
+                return step
+            size = now
+            time.sleep(0.02)
+        return 0
+
+    def _disturb(self, process: "subprocess.Popen[bytes]", fault: str) -> None:
+        ranks = _ranks(process.pid)
+        rank = int(self.drawn.choice(ranks))
+        number = signal.SIGKILL if fault.startswith("kill") else int(self.drawn.choice([signal.SIGTERM, signal.SIGINT]))
+        workers = [child for one in ranks for child in _children(one) if b"tracker" not in _command(child)]
+        began = time.monotonic()
+        try:
+            if fault.endswith("all"):
+                os.killpg(process.pid, number)
+            elif fault.endswith("worker") and workers:
+                os.kill(int(self.drawn.choice(workers)), number)
+            else:
+                os.kill(process.pid if fault.endswith("parent") else rank, number)
+        except ProcessLookupError:  # it came to its end
+            return
+        self.faults[fault] += 1
+        try:
+            code = process.wait(timeout=90)
+        except subprocess.TimeoutExpired:
+            self._note(f"{fault}: nothing ended within 90 seconds")
+            os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+        is_asked = fault.startswith("stop")
+        said = self.run.said.read_text(errors="replace")
+        # A run of one process is its own rank: whoever kills it hears nothing more.
+        expected = (128 + number, 0) if is_asked else (-signal.SIGKILL, 1, 0)
+        if code not in expected or "Traceback" in said or "resource_tracker" in said:
+            self._note(f"{fault} ended with {code} after {time.monotonic() - began:.0f} s: {said[-2000:]}")
+
+    def _note(self, what: str) -> None:
+        self.lost.append(what)
+        print(f"LOST: {what}", flush=True)
+
+
+def trial(folder: Path, url: str) -> tuple[float, float]:
+    """Seconds of a start with two processes, and of a step, here and now."""
+    run = Run(folder / "trial", url, 100)
+    began, process = time.monotonic(), run.start(2, 0)
+    while not run.step() and process.poll() is None:
+        time.sleep(0.02)
+    started, first = time.monotonic(), run.step()
+    while run.step() < first + 60 and process.poll() is None:
+        time.sleep(0.02)
+    seconds = (time.monotonic() - started) / max(1, run.step() - first)
+    os.killpg(process.pid, signal.SIGKILL)
+    if process.wait() != -signal.SIGKILL:
+        raise SystemExit(f"the trial did not train: {run.said.read_text()}")
+    return started - began, seconds
+
+
+def differences(whole: Run, disturbed: Run) -> dict[str, Any]:
+    """How far curve and weights of two runs are apart."""
+    one, other = whole.curve(), disturbed.curve()
+    steps = sorted(one)
+    apart = np.array([abs(one[step] - other.get(step, np.inf)) / abs(one[step]) for step in steps])
+    states = [latest_checkpoint(run.out / "checkpoints") for run in (whole, disturbed)]
+    assert states[0] is not None
+    assert states[1] is not None
+    weights = []
+    for name, value in states[0]["method"].items():
+        first, second = value.double(), states[1]["method"][name].double()
+        weights.append(float((first - second).abs().max() / first.square().mean().sqrt().clamp_min(1e-12)))
+    numbers = [row["step"] for row in disturbed.rows() if "loss" in row]
+    return {
+        "steps": len(steps),
+        "every_step_once": numbers == list(range(1, len(steps) + 1)) == steps,
+        "loss_first_and_last": [one[steps[0]], one[steps[-1]]],
+        "largest_difference_of_a_loss": float(apart.max()),
+        "median_difference_of_a_loss": float(np.median(apart)),
+        "steps_that_are_equal_bit_for_bit": int((apart == 0).sum()),
+        "largest_difference_of_a_weight": max(weights),
+    }
+
+
+def main() -> int:
+    """Disturb a run, compare it with one that was left alone, and write down what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    refusal = Refusal()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        os.environ["IECL_CACHE"] = str(folder / "cache")
+        shards = make_shards(folder)
+        with served(shards, refuses=refusal) as url:
+            began = time.monotonic()
+            start_seconds, step_seconds = trial(folder, url)
+            per_epoch = IMAGES // BATCH
+            epochs = max(1, round(0.2 * args.minutes * 60 / step_seconds / per_epoch))
+            steps = epochs * per_epoch
+            print(f"{start_seconds:.1f} s for a start, {step_seconds:.3f} s a step: {steps} steps", flush=True)
+            whole, disturbed = (Run(folder / name, url, epochs) for name in ("whole", "disturbed"))
+            alone = whole.start(2, 0)
+            deadline = time.monotonic() + 60 * args.minutes
+            soak = Soak(disturbed, deadline, np.random.default_rng(args.seed), start_seconds, step_seconds)
+            soak.go(steps)
+            seconds = time.monotonic() - began
+            if alone.wait():
+                soak.lost.append(f"the run that nobody disturbed: {whole.said.read_text()}")
+            found = differences(whole, disturbed)
+    far = max(found["largest_difference_of_a_loss"], found["largest_difference_of_a_weight"])
+    is_equal = bool(found["every_step_once"] and far <= TOLERANCE)
+    content = {
+        "setting": f"SimCLR, {IMAGES} images of {SIDE} px in shards on a server that refuses one request of {REFUSED}, "
+        f"batches of {BATCH}, three convolutions with synchronized batch norm, SGD, 32 bits, one thread a process",
+        "minutes": round(seconds / 60, 1),
+        "starts_by_processes": {str(world): count for world, count in sorted(soak.worlds.items())},
+        "faults": dict(sorted(soak.faults.items())),
+        "steps_taken_again": soak.repeated,
+        "requests": refusal.asked,
+        "requests_refused": refusal.refused,
+        "lost": soak.lost,
+        "tolerance": TOLERANCE,
+        "ends_as_the_run_that_nobody_disturbed": is_equal,
+        **found,
+    }
+    print(json.dumps(content, indent=1))
+    write("soak", "does a streaming run that is killed for an hour end like one that nobody disturbed?", content)
+    return int(not is_equal or bool(soak.lost))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
