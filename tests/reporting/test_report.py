@@ -115,6 +115,7 @@ def test_an_interrupted_and_a_running_run_are_told_apart(image_folder: Path, tmp
         (found,) = describe([run])["runs"]
     assert found["state"] == "running"
     assert found["verdict"]["word"] == "healthy"
+    assert found["verdict"]["advice"] == "wait: it is being trained"
     assert not found["verdict"]["is_final"]
     assert "moco-v2 trains resnet10-w16 on " in found["sentence"]
     assert ": epoch 4 of 100, step 12" in found["sentence"]

@@ -9,11 +9,11 @@ const SIGNS = {
 // What each verdict means to somebody who has never heard of its words.
 const MEANINGS = {
   __proto__: null,
-  healthy: "Training did what it should, and images that differ got different embeddings.",
+  healthy: "Training does what it should: images that differ get different embeddings.",
   slow: "The network has hardly learned anything yet.",
   "too short": "It is too early to tell how training goes.",
   untrained: "Nothing was trained: this is a baseline for others.",
-  unlearning: "Training made the network worse than it was before.",
+  unlearning: "Training makes the network worse than it was before.",
   collapsing: "The network gives nearly the same embedding to all images: as it is, it is of no use.",
   diverged: "Training broke down: its numbers left all bounds.",
   "nothing to learn": "All images are the same: there is nothing to tell apart.",
