@@ -150,6 +150,44 @@ def test_changed_copies_are_found_and_the_largest_is_kept(tmp_path: Path) -> Non
     assert not rows["exact"]
 
 
+def test_of_equal_images_that_with_the_shortest_name_is_kept_and_the_page_says_how_to_go_on(tmp_path: Path) -> None:
+    folder = make(tmp_path / "images", 3)
+    shutil.copy(folder / "02.png", folder / "02 (1).png")
+    result, rows = look(folder, tmp_path / "out")
+    assert list(rows["exact"]) == ["02 (1).png"]
+    page = (tmp_path / "out/doctor.html").read_text(encoding="utf-8")
+    assert f"iecl pretrain --data {folder} --exclude {tmp_path / 'out/exclude.txt'}</code>" in page
+    assert "1 of 17 checks found something, 1 image to leave out" in page
+    assert result["to_exclude"] == 1
+
+
+def test_a_list_that_was_given_goes_on_in_the_new_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make(tmp_path / "images", 5)
+    (folder / "empty.png").write_bytes(b"")
+    (tmp_path / "old.txt").write_text("00.png\twhy\n")
+    words = ["doctor", "--data", str(folder), "--exclude", str(tmp_path / "old.txt"), "--workers", "0", "--out"]
+    assert main([*words, str(tmp_path / "first")]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(f"--exclude {tmp_path}/first/exclude.txt")
+    assert iecl.pack(folder, tmp_path / "few.iecl", exclude=str(tmp_path / "first/exclude.txt"))["images"] == 4
+    (folder / "empty.png").unlink()
+    assert main([*words, str(tmp_path / "second")]) == 0  # nothing more is found
+    assert capsys.readouterr().out.rstrip().endswith(f"--exclude {tmp_path}/second/exclude.txt")
+    assert iecl.pack(folder, tmp_path / "four.iecl", exclude=str(tmp_path / "second/exclude.txt"))["images"] == 4
+
+
+def test_numbers_of_findings_say_what_they_are(tmp_path: Path) -> None:
+    plant(make(tmp_path / "images", 24))
+    look(tmp_path / "images", tmp_path / "out")
+    page = (tmp_path / "out/doctor.html").read_text(encoding="utf-8")
+    said = re.findall(r'<span class="value">([^<]*)</span>', page)
+    assert "10x7" in said  # a size is a note by itself
+    assert "8.0 : 1 · 480x60" in said
+    assert not [words for words in said if re.match(r"[\d.]+($| ·)", words)]
+    lines = (tmp_path / "out/exclude.txt").read_text().splitlines()
+    assert "cut.png\ttruncated" in lines
+    assert "empty.png\ttruncated (empty file)" in lines
+
+
 def test_images_that_are_alike_by_nature_are_no_copies_and_a_copy_among_them_is(tmp_path: Path) -> None:
     digits = load_digits()
     for number in range(240):

@@ -28,6 +28,14 @@ def make_reported(folder: Path, images: Path, *, name: str = "run", steps: int =
     return directory.path
 
 
+def make_result(run: Path, hits: str, data: str = "d") -> None:
+    """A result of kNN on sixteen images, which of them were right as bits."""
+    right = int(hits, 16).bit_count()
+    result = {"evaluation": "knn", "numbers": ["top1"], "top1": right / 16, "n_test": 16, "n_train": 24, "data": data}
+    result |= {"protocol": {"k": 20}, "protocol_id": "knn/1 k=20", "hits": hits}
+    (run / "evaluations" / "knn.json").write_text(json.dumps(result))
+
+
 def make_colors(folder: Path, names: list[str], side: int = 32) -> dict[str, tuple[int, int, int]]:
     """One image of one color for each name; returns the colors."""
     colors = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.browser import ABSENT, PROGRAM, Browser
-from made_report import make_colors, make_reported
+from made_report import make_colors, make_reported, make_result
 from test_report import HOSTILE, document_of
 
 from iecl.checks.call import doctor
@@ -197,6 +197,24 @@ def test_ticks_differ_and_all_charts_show_the_same_stretch_of_steps(browser: Bro
     steps = [words[words.index("step") :] for words in texts]
     assert all(len(set(words)) == len(words) for words in texts)
     assert steps == [["step", "5", "10"]] * 4
+
+
+def test_runs_are_ranked_by_a_result_that_all_of_them_have_and_by_no_other(browser: Browser, tmp_path: Path) -> None:
+    make_colors(tmp_path / "images", NAMES[:2])
+    runs = [make_reported(tmp_path, tmp_path / "images", name=name) for name in ("one", "two")]
+    for run, hits in zip(runs, ("f000", "ff00"), strict=True):
+        make_result(run, hits)
+    make_report(runs, tmp_path / "page.html", images=0)
+    browser.open((tmp_path / "page.html").as_uri())
+    assert browser.run("document.querySelector('#verdict .sentence').innerText").startswith(
+        "two has the highest knn top-1 of these 2 runs: 50.0"
+    )
+    fills = browser.run("[...document.querySelectorAll('#verdict .bar')].map((one) => getComputedStyle(one).fill)")
+    assert len(set(fills)) == 2
+    make_result(runs[1], "ff00", data="others")
+    make_report(runs, tmp_path / "page.html", images=0)
+    browser.open((tmp_path / "page.html").as_uri())
+    assert not browser.run("!!document.querySelector('#verdict .bars')")
 
 
 def test_a_word_that_nobody_knows_and_letters_that_turn_a_line_are_shown(browser: Browser, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_report import make_colors, make_reported
+from made_report import make_colors, make_reported, make_result
 
 import iecl
 from iecl.errors import UserError
@@ -115,6 +115,7 @@ def test_an_interrupted_and_a_running_run_are_told_apart(image_folder: Path, tmp
         (found,) = describe([run])["runs"]
     assert found["state"] == "running"
     assert found["verdict"]["word"] == "healthy"
+    assert found["verdict"]["advice"] == "wait: it is being trained"
     assert not found["verdict"]["is_final"]
     assert "moco-v2 trains resnet10-w16 on " in found["sentence"]
     assert ": epoch 4 of 100, step 12" in found["sentence"]
@@ -175,10 +176,7 @@ def test_twenty_runs_have_a_page_and_twenty_one_are_refused(run: Path) -> None:
 def test_results_of_several_runs_are_compared_in_pairs(image_folder: Path, tmp_path: Path) -> None:
     runs = [make_reported(tmp_path / name, image_folder) for name in ("one", "two")]
     for run, hits in zip(runs, ("f000", "ff00"), strict=True):
-        right = {"f000": 4, "ff00": 8}[hits]
-        result: dict[str, Any] = {"evaluation": "knn", "numbers": ["top1"], "top1": right / 16, "n_test": 16}
-        result |= {"n_train": 24, "data": "d", "protocol": {"k": 20}, "protocol_id": "knn/1 k=20", "hits": hits}
-        (run / "evaluations" / "knn.json").write_text(json.dumps(result))
+        make_result(run, hits)
     (row,) = describe(runs)["paired"]["rows"]
     assert (row["first"], row["second"], row["points"]) == ("one/run", "two/run", 25.0)
     assert row["intervals"][0]["way"] == "paired bootstrap over test images"

@@ -24,11 +24,8 @@ class Copies:
         """Compare all images; `also` are further pairs to look at."""
         self.scan = scan
         self._pixels: dict[int, bytes] = {}
-        area = scan.records["height"].astype(np.int64) * scan.records["width"]
-        # Of a group the first is kept: one of the test part, else the largest, else the first.
-        order = np.lexsort((np.arange(len(scan)), -area, -scan.splits()))
-        self._rank = np.empty(len(scan), np.int64)
-        self._rank[order] = np.arange(len(scan))
+        self._area = scan.records["height"].astype(np.int64) * scan.records["width"]
+        self._splits = scan.splits()
         equal = self._equal(_same_digest(scan))
         twins = np.array([number for group in equal for number in group[1:]], np.int64)
         is_alone = scan.readable & (scan.records["span"] >= settings.blank)
@@ -51,7 +48,11 @@ class Copies:
         return found
 
     def _ranked(self, group: list[int]) -> list[int]:
-        return sorted(group, key=lambda number: int(self._rank[number]))
+        """The one that is kept first: of the test part, else the largest, else of the shortest name."""
+        return sorted(
+            group,
+            key=lambda number: (-self._splits[number], -self._area[number], len(self.scan.path(number)), number),
+        )
 
     def _content(self, number: int) -> bytes:
         """A hash of all pixels; of what Pillow does not open, an array, that of the file."""
@@ -104,7 +105,7 @@ class Copies:
 
     def _across(self, likeness: dict[tuple[int, ...], float]) -> Iterator[Finding]:
         """Pairs that lie in both parts, or have two labels."""
-        splits, labels = self.scan.splits(), self.scan.labels
+        splits, labels = self._splits, self.scan.labels
         same = {(a, b): 1.0 for group in self.exact for a in group for b in group[:8] if a != b}
         members = {group[0]: group for group in map(self._ranked, self.exact)}
         leaks: dict[int, tuple[float, int]] = {}

@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import shlex
 from collections.abc import Iterable
 from html import escape
 from typing import Any
@@ -13,7 +14,8 @@ from PIL import Image
 from iecl.checks.diagnosis import Diagnosis
 from iecl.checks.findings import Finding
 from iecl.checks.style import STYLE
-from iecl.console import counted, visible
+from iecl.checks.table import CHECKS
+from iecl.console import counted, duration, visible
 from iecl.data.decoder import Unreadable, examine
 from iecl.data.listing import printable
 
@@ -22,13 +24,19 @@ SHOWN = 24
 _SIDE = 132
 _LONGEST = 160
 """Letters of a name."""
+LEAD = (
+    "What iecl doctor noticed in these images before anything is trained on them. Nothing was deleted or changed. "
+    "<b>certain</b> is a fact of the file, <b>likely</b> is wrong now and then, a <b>hint</b> is worth a look."
+)
 
 
-def page(made: Diagnosis, result: dict[str, Any]) -> str:
-    """HTML of everything that was found."""
+def page(made: Diagnosis, result: dict[str, Any], exclude: str) -> str:
+    """HTML of everything that was found; `exclude` is the list of images to leave out."""
     names = " + ".join(printable(os.fsencode(name)).rstrip("/").rpartition("/")[2] for name in result["data"])
     body = [
-        f"<header><h1>{_text(names)}</h1><p>{_text(sentence(result))}</p></header>",
+        f"<header><h1>{_text(names)}</h1><p>{_text(sentence(result))}</p>"
+        f"<p>{LEAD} To train on {'the rest' if result['to_exclude'] else 'them'}:</p>"
+        f"<p><code class=command>{escape(visible(next_command(result, exclude)))}</code></p></header>",
         _overview(result),
         *_shortcuts(result),
         *(_section(made, name, row) for name, row in result["checks"].items() if row["count"]),
@@ -46,14 +54,21 @@ def page(made: Diagnosis, result: dict[str, Any]) -> str:
 
 
 def sentence(result: dict[str, Any]) -> str:
-    """What was looked at, and how long that took."""
+    """What was looked at, how long that took, and what came of it."""
     parts = ", ".join(f"{count:,} {name}" for name, count in result["parts"].items() if name != "all")
     classes = f", {counted(len(result['classes']), 'class').replace('classs', 'classes')}" if result["classes"] else ""
-    rate = result["images"] / max(result["pass_seconds"], 1e-3)
-    return (
-        f"{counted(result['images'], 'image')}{f' ({parts})' if parts else ''}{classes}; "
-        f"{result['seconds']:.0f} s, {rate:,.0f} images/s; {counted(result['to_exclude'], 'image')} to leave out"
-    )
+    found = sum(row["count"] > 0 for row in result["checks"].values())
+    said = f"{found} of {len(result['checks'])} checks found something" if found else "nothing was found"
+    out = f", {counted(result['to_exclude'], 'image')} to leave out" if result["to_exclude"] else ""
+    looked = f"{counted(result['images'], 'image')}{f' ({parts})' if parts else ''}{classes}"
+    return f"{looked} in {duration(result['seconds'])}: {said}{out}"
+
+
+def next_command(result: dict[str, Any], exclude: str) -> str:
+    """How to train on these images without those on the list."""
+    data = " ".join(f"--data {shlex.quote(name)}" for name in result["data"])
+    is_needed = result["to_exclude"] or result["exclude"]
+    return f"iecl pretrain {data}" + (f" --exclude {shlex.quote(exclude)}" if is_needed else "")
 
 
 _TRUSTED = 0.6
@@ -114,12 +129,16 @@ def _section(made: Diagnosis, name: str, row: dict[str, Any]) -> str:
     shown = _chosen(found)
     more = f"{len(shown)} of {row['count']:,} shown; all are in findings.csv" if len(shown) < row["count"] else ""
     tiles = "".join(_tile(made, one) for one in shown)
-    excluded = ' · <span class="mark">on the list to leave out</span>' if row["excludes"] else ""
     return (
         f'<section id="{name}"><h2>{name} <small>{row["count"]:,}</small></h2>'
-        f'<p>{_text(row["what"])} · <span class="sure {row["sure"]}">{row["sure"]}</span>{excluded}</p>'
+        f"<p>{_said(row)}</p>"
         f'<div class="tiles">{tiles}</div><p class="more">{more}</p></section>'
     )
+
+
+def _said(row: dict[str, Any]) -> str:
+    excluded = ' · <span class="mark">on the list to leave out</span>' if row["excludes"] else ""
+    return f'{_text(row["what"])} · <span class="sure {row["sure"]}">{row["sure"]}</span>{excluded}'
 
 
 def _list(made: Diagnosis, name: str, row: dict[str, Any], found: list[Finding]) -> str:
@@ -130,7 +149,7 @@ def _list(made: Diagnosis, name: str, row: dict[str, Any], found: list[Finding])
     )
     more = f"{4 * SHOWN} of {row['count']:,}; all are in findings.csv" if row["count"] > 4 * SHOWN else ""
     return (
-        f'<section id="{name}"><h2>{name} <small>{row["count"]:,}</small></h2><p>{_text(row["what"])}</p>'
+        f'<section id="{name}"><h2>{name} <small>{row["count"]:,}</small></h2><p>{_said(row)}</p>'
         f'<table class="list">{rows}</table><p class="more">{more}</p></section>'
     )
 
@@ -149,7 +168,8 @@ def _tile(made: Diagnosis, one: Finding) -> str:
     scan = made.scan
     numbers = [one.number] if one.other is None else [one.other, one.number]
     pictures = "".join(_picture(scan.path(number), scan.name(number), made.settings.max_pixels) for number in numbers)
-    words = [f"{one.value:,g}"] if one.value is not None else []
+    reads = CHECKS[one.check].value
+    words = [reads.format(one.value)] if reads and one.value is not None else []
     words += [one.note] if one.note else []
     lines = "".join(
         f'<span class="name">{_text(scan.name(number))}</span>'
@@ -205,6 +225,11 @@ def _classes(counts: dict[str, int]) -> str:
     return f'<section><h2>classes <small>{len(order)}</small></h2><table class="bars">{rows}</table>{cut}</section>'
 
 
+def shown(share: float) -> str:
+    """A share of what there is to explain; predictions worse than a guess explain nothing."""
+    return f"{max(0.0, share):.2f}"
+
+
 def _shortcuts(result: dict[str, Any]) -> Iterable[str]:
     found = result.get("shortcuts")
     if not found:
@@ -212,9 +237,9 @@ def _shortcuts(result: dict[str, Any]) -> Iterable[str]:
     rows = "".join(
         f'<tr class="{"some" if row["is_strong"] else "none"}"><th scope="row">{_text(row["property"])}</th>'
         f'<td class="bar"><i style="width:{100 * max(0.0, row["read"]):.1f}%"></i></td>'
-        f'<td class="number">{row["read"]:.2f}</td><td class="number">{row["shuffled"]:.2f}</td>'
+        f'<td class="number">{shown(row["read"])}</td><td class="number">{shown(row["shuffled"])}</td>'
         f'<td class="bar"><i style="width:{100 * max(0.0, row["neighbors"]):.1f}%"></i></td>'
-        f'<td class="number">{row["neighbors"]:.2f}</td></tr>'
+        f'<td class="number">{shown(row["neighbors"])}</td></tr>'
         for row in found
     )
     head = (
@@ -222,8 +247,9 @@ def _shortcuts(result: dict[str, Any]) -> Iterable[str]:
         '<th colspan="2">shared by neighbors</th></tr>'
     )
     words = (
-        "What a straight line finds in the embedding although it says little of what an image shows. 0: nothing; 1: "
-        "all of it, or neighbors that agree in it wholly."
+        "Cheap properties that say little of what an image shows, and how much of each a linear map reads from the "
+        "embedding of images that it was not fitted to: 0 nothing, 1 all; shuffled values are what chance reads. "
+        "Beside it how much closer in that property the nearest image is than any: 0 not at all, 1 it is the same."
     )
     yield (
         f'<section id="shortcuts"><h2>shortcuts</h2><p>{words}</p><div class="wide">'

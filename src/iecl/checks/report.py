@@ -11,7 +11,7 @@ from iecl.checks.diagnosis import Diagnosis
 from iecl.checks.findings import Finding
 from iecl.checks.page import page
 from iecl.checks.table import CHECKS
-from iecl.data.exclusion import written
+from iecl.data.exclusion import read_exclusion, written
 from iecl.data.listing import printable
 from iecl.errors import UserError
 from iecl.files import write_atomically
@@ -38,7 +38,7 @@ def write_report(made: Diagnosis, result: dict[str, Any], out: Path) -> dict[str
     lines = list(excluded(made))
     write_atomically(out / FILES["csv"], _table(made))
     write_atomically(out / FILES["exclude"], "".join(f"{line}\n" for line in lines))
-    write_atomically(out / FILES["html"], page(made, result))
+    write_atomically(out / FILES["html"], page(made, result, str((out / FILES["exclude"]).absolute())))
     write_json(out / FILES["json"], result)
     return {kind: str(out / name) for kind, name in FILES.items()}
 
@@ -76,11 +76,13 @@ def as_row(made: Diagnosis, one: Finding) -> dict[str, Any]:
 
 
 def excluded(made: Diagnosis) -> Iterator[str]:
-    """The lines of the list."""
-    found = made.to_exclude()
+    """The lines of the list; what an earlier list left out stays on it, so that one list is enough."""
+    found, before = made.to_exclude(), made.facts["exclude"]
     yield f"# {len(found):,} of {len(made.scan):,} images to leave out: iecl pretrain --data ... --exclude this file"
     yield "# A line is a path below the folder of the data; remove a line to keep its image."
     for number, one in sorted(found.items()):
         why = f"{one.check}: {made.scan.name(one.other)}" if one.other is not None else one.check
-        why += f" ({one.note})" if one.note else ""
+        why += f" ({one.note})" if one.note not in ("", one.check) else ""
         yield f"{written(made.scan.relative(number))}\t{printable(os.fsencode(why))}"
+    for path in read_exclusion(Path(before)) if before else ():
+        yield f"{written(path)}\ton the list before"

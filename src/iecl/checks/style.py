@@ -10,7 +10,9 @@ body { margin: 0; background: var(--back); color: var(--ink); font: 16px/1.5 sys
 main { max-width: 76rem; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
 header { border-bottom: 3px solid var(--accent); margin-bottom: 1.5rem; }
 h1 { font-size: 1.9rem; margin: 0; overflow-wrap: anywhere; }
-header p { color: var(--soft); margin: .25rem 0 1rem; }
+header p { color: var(--soft); margin: 0 0 .75rem; max-width: 60rem; } header b { color: var(--ink); }
+header p:first-of-type { color: var(--ink); font-size: 1.15rem; margin: .25rem 0 .75rem; }
+.command { white-space: normal; overflow-wrap: anywhere; padding: .25rem .5rem; user-select: all; }
 h2 { font-size: 1.25rem; margin: 0 0 .25rem; }
 h2 small { color: var(--soft); font-weight: 400; margin-left: .35rem; }
 section { margin: 0 0 2.25rem; scroll-margin-top: 1rem; }
@@ -53,7 +55,7 @@ code { font-size: .88em; background: var(--card); border: 1px solid var(--line);
   white-space: nowrap; }
 @media (max-width: 44rem) { .overview :is(th, td):nth-child(n+3):not(:nth-child(5)) { display: none; }
   .bars th { width: 8rem; } .bar { min-width: 4rem; }
-  .advice tr { display: grid; grid-template-columns: 7rem 1fr; border-bottom: 1px solid var(--line); }
+  .advice tr { display: grid; grid-template-columns: 8rem 1fr; border-bottom: 1px solid var(--line); }
   .advice :is(th, td) { border: 0; padding-bottom: 0; } .advice td:nth-child(n+3) { grid-column: 2; }
   .advice td:last-child { padding-bottom: .4rem; color: var(--soft); } }
 @media print { :root { color-scheme: light; --back: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #ccc;

@@ -45,6 +45,8 @@ class Check:
     excludes: bool = False
     """Whether such images are put on the list of those to leave out, all but one of a group."""
     needs_run: bool = False
+    value: str = ""
+    """How the number of an image that is found reads; empty: a note says it."""
 
 
 CHECKS = {
@@ -54,20 +56,34 @@ CHECKS = {
     "animated": Check("has several frames or pages; the first is used", CERTAIN),
     "channels": Check("not 8 bits of gray or RGB, as most others are; converted", CERTAIN),
     "exact": Check("the same pixels as another image", CERTAIN, excludes=True),
-    "near": Check("the same picture as another: resized, cut, mirrored, brightened, marked", LIKELY, "likeness", True),
-    "leak": Check("a test image whose picture is in the training part too", LIKELY, "likeness"),
-    "two-labels": Check("the same picture as an image of another class", LIKELY, "likeness"),
-    "blank": Check("shows next to nothing", LIKELY, "blank", excludes=True),
+    "near": Check(
+        "the same picture as another: resized, cut, mirrored, brightened, marked",
+        LIKELY,
+        "likeness",
+        excludes=True,
+        value="likeness {:.2f}",
+    ),
+    "leak": Check(
+        "a test image whose picture is in the training part too", LIKELY, "likeness", value="likeness {:.2f}"
+    ),
+    "two-labels": Check("the same picture as an image of another class", LIKELY, "likeness", value="likeness {:.2f}"),
+    "blank": Check("shows next to nothing", LIKELY, "blank", excludes=True, value="from dark to bright {:.2f} of 1"),
     "size": Check("far smaller or larger than the others", LIKELY, "size"),
-    "aspect": Check("far longer in one direction than in the other", LIKELY, "aspect"),
+    "aspect": Check("far longer in one direction than in the other", LIKELY, "aspect", value="{:.1f} : 1"),
     "gray": Check("gray among images in color", LIKELY, "gray"),
-    "dark": Check("nearly black all over", HINT, "dark"),
-    "bright": Check("nearly white all over", HINT, "bright"),
-    "blur": Check("blurred, or enlarged from few pixels", HINT, "blur"),
+    "dark": Check("nearly black all over", HINT, "dark", value="brightest spots {:.2f} of 1"),
+    "bright": Check("nearly white all over", HINT, "bright", value="darkest spots {:.2f} of 1"),
+    "blur": Check("blurred, or enlarged from few pixels", HINT, "blur", value="blur {:.2f} of 1"),
     "balance": Check("in a class that is far smaller or larger than others", HINT, "balance"),
     "outlier": Check(
-        "belongs to nothing: far from what images usually are, by the backbone", HINT, "outlier", needs_run=True
+        "belongs to nothing: far from what images usually are, by the backbone",
+        HINT,
+        "outlier",
+        needs_run=True,
+        value="{:.1f} spreads beyond the median",
     ),
-    "label": Check("neighbors by the backbone are of another class", HINT, "label", needs_run=True),
+    "label": Check(
+        "neighbors by the backbone are of another class", HINT, "label", needs_run=True, value="{:.0%} of the votes"
+    ),
 }
 """In the order in which they are shown."""

@@ -1,7 +1,6 @@
 """`iecl doctor --data ...`: what is wrong with images, before anything is trained on them."""
 
 import argparse
-import shlex
 from typing import Any
 
 from iecl.cli.command import say
@@ -30,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Look, show the table, and say what to do with it."""
     from iecl.checks.call import doctor
+    from iecl.checks.page import next_command
 
     asked = {name: getattr(args, name) for name in ("exclude", "workers", "plan", "device", "overwrite", "quiet")}
     thresholds: dict[str, Any] = {}
@@ -38,18 +38,14 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     made = doctor(args.data, args.run, args.out, settings=thresholds, **asked, **source(args))
     say(args, *lines(made))
     files = made["files"]
-    data = " ".join(f"--data {shlex.quote(name)}" for name in args.data)
-    say(args, f"look: {files['html']}")
-    if made["to_exclude"]:
-        say(args, f"next: iecl pretrain {data} --exclude {shlex.quote(files['exclude'])}")
-    else:
-        say(args, f"next: iecl pretrain {data}")
+    next_line = next_command(made | {"data": args.data}, files["exclude"])
+    say(args, f"look: {files['html']}", f"next: {next_line}")
     return made
 
 
 def lines(made: dict[str, Any]) -> list[str]:
     """What was found, as tables for a terminal."""
-    from iecl.checks.page import of_crowds, of_votes, sentence
+    from iecl.checks.page import of_crowds, of_votes, sentence, shown
 
     rows = [
         [
@@ -65,7 +61,7 @@ def lines(made: dict[str, Any]) -> list[str]:
     nothing = ", ".join(row[0] for row in rows if row[1] == "0")
     others = ", ".join(f"{count:,} {kind}" for kind, count in made["other_files"].items())
     shortcuts = [
-        [row["property"], f"{row['read']:.2f}", f"{row['shuffled']:.2f}", f"{row['neighbors']:.2f}"]
+        [row["property"], *(shown(row[name]) for name in ("read", "shuffled", "neighbors"))]
         for row in made.get("shortcuts", [])
     ]
     advice = [[row["what"], row["value"], row["flag"], row["why"]] for row in made["suggestions"]]

@@ -28,7 +28,7 @@ PANELS = (
     Chart("Online kNN", "Share of sample images whose nearest others have their class.", ("knn",), "%"),
     Chart(
         "Entropy gain of the block",
-        "What the input block adds to a view, in nats per dimension.",
+        "What the input block adds to a view, nats per dimension; rest: without mere scaling.",
         ("iecl/gain_total", "iecl/gain_rest"),
     ),
     Chart("Entropy H(Z)", "How much the projections of a batch differ: coding rate, nats.", ("meter/entropy",)),
@@ -63,7 +63,8 @@ def panels(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
         alone = len(runs) == 1 or len(own) == 1
         for some in [own] if alone else [[name] for name in own]:  # of several runs each term has an axis of its own
             title = panel.title if alone or some[0] == panel.names[0] else f"{panel.title}: {_short(some[0])}"
-            found.append(_drawn(all_series, some, title, panel.note, panel.unit, most))
+            note = panel.note if title == panel.title else "A part of it."
+            found.append(_drawn(all_series, some, title, note, panel.unit, most))
     rest = [name for name in names if name not in used][:MOST_OTHERS]
     found += [_drawn(all_series, [name], name, "", "", most) | {"is_other": True} for name in rest]
     return [panel for panel in found if _says_something(panel["series"])]

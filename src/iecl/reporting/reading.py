@@ -95,6 +95,8 @@ class RunReader:
         advice = found.advice
         if state == "interrupted":
             advice = f"go on with: iecl pretrain --resume --out {shlex.quote(str(self.run.path))}"
+        if state == "running" and found.word in ("healthy", "too short"):
+            advice = "wait: it is being trained"
         return {"word": found.word, "reasons": list(found.reasons), "advice": advice, "is_final": False}
 
     def outcome(self) -> dict[str, Any] | None:

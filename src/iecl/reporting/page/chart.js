@@ -209,8 +209,9 @@ function bars(rows, title) {
   return draw("svg", { viewBox: `0 0 ${wide} ${rows.length * tall}`, role: "img", class: "bars",
     "aria-label": `${title}: ${rows.map((row) => `${row.name} ${row.text}`).join(", ")}` },
   rows.map((row, i) => draw("g", {},
-    draw("text", { x: left - 8, y: i * tall + 19, "text-anchor": "end", class: "tick big" }, row.name),
-    draw("rect", { x: left, y: i * tall + 5, height: tall - 10, rx: 3, class: i ? "bar other" : "bar",
+    draw("text", { x: left - 8, y: i * tall + 19, "text-anchor": "end", class: "tick big" },
+      row.name.length > 15 ? `…${row.name.slice(-14)}` : row.name, draw("title", {}, row.name)),
+    draw("rect", { x: left, y: i * tall + 5, height: tall - 10, rx: 3, class: i && !row.color ? "bar other" : "bar", fill: row.color,
       width: Math.max(2, row.value / most * (wide - left - 64)) }),
     draw("text", { x: left + row.value / most * (wide - left - 64) + 8, y: i * tall + 19, class: "tick big" }, row.text))));
 }

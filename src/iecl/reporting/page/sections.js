@@ -9,11 +9,11 @@ const SIGNS = {
 // What each verdict means to somebody who has never heard of its words.
 const MEANINGS = {
   __proto__: null,
-  healthy: "Training did what it should, and images that differ got different embeddings.",
+  healthy: "Training does what it should: images that differ get different embeddings.",
   slow: "The network has hardly learned anything yet.",
   "too short": "It is too early to tell how training goes.",
   untrained: "Nothing was trained: this is a baseline for others.",
-  unlearning: "Training made the network worse than it was before.",
+  unlearning: "Training makes the network worse than it was before.",
   collapsing: "The network gives nearly the same embedding to all images: as it is, it is of no use.",
   diverged: "Training broke down: its numbers left all bounds.",
   "nothing to learn": "All images are the same: there is nothing to tell apart.",
@@ -219,15 +219,28 @@ const OF_IMAGES = ["views", "neighbors", "map", "confusion", "layers"];
 
 const titled = (one) => (one.label ? `${one.label}: ${one.name}` : one.name);
 
+// The first result that all runs have, by the same protocol on the same images: what may be laid side by side.
+function commonResult(runs) {
+  const same = (a, b) => ["evaluation", "number", "protocol_hash", "data"].every((key) => a[key] === b[key]);
+  for (const one of runs[0].evaluations) {
+    const found = runs.map((run) => run.evaluations.find((other) => same(one, other)));
+    if (found.every((each) => each)) return found;
+  }
+  return null;
+}
+
 function several(page) {
-  const heads = ["run", "verdict", "state", "main number", "because"];
-  return table(heads, page.runs.map((run, i) => {
-    const main = run.outcome && run.outcome.columns[run.outcome.main];
-    const value = run.outcome && run.outcome.rows[0]?.values[run.outcome.main];
-    return [el("span", {}, swatch(i), run.name), chip(run), run.state,
-      main ? `${main.name} ${main.is_share ? percent(value) : number(value)}` : "–",
-      el("span", {}, run.verdict.reasons.join("; "), run.problems.map((problem) => el("p", { class: "problem" }, problem)))];
-  }), "several");
+  const common = commonResult(page.runs), title = common && `${common[0].evaluation} ${common[0].number.replace("top1", "top-1")}`;
+  const ahead = common && Math.max(...common.map((one) => one.value));
+  return [common && el("div", { class: "hero" },
+    el("p", { class: "sentence" }, el("b", {}, page.runs[common.findIndex((one) => one.value === ahead)].name),
+      ` has the highest ${title} of these ${page.runs.length} runs: ${percent(ahead)}. Whether that is more than noise is said under Results.`),
+    el("figure", { class: "evidence" }, el("figcaption", {}, `${title} on ${common[0].data}`),
+      bars(common.map((one, i) => ({ name: page.runs[i].name, value: one.value, text: percent(one.value), color: color(i) })), title))),
+  table(["run", "verdict", "state", "because"], page.runs.map((run, i) => [
+    el("span", {}, swatch(i), run.name), chip(run), run.state,
+    el("span", {}, el("b", {}, MEANINGS[run.verdict.word] || ""), " ", capital(run.verdict.reasons.join("; ")),
+      run.problems.map((problem) => el("p", { class: "problem" }, problem)))]), "several")];
 }
 
 function withLooks(panel, page) {
@@ -252,9 +265,9 @@ function pairedOf(paired) {
   if (!paired.rows.length) return el("p", { class: "note" }, paired.note);
   const rows = paired.rows.map((row) => [
     `${row.evaluation}: ${row.second} against ${row.first}`,
-    row.is_comparable ? el("b", {}, `${row.points >= 0 ? "+" : "−"}${Math.abs(row.points).toFixed(2)} points`) : "not comparable",
+    row.is_comparable ? el("b", {}, minus(`${row.points >= 0 ? "+" : ""}${row.points.toFixed(2)} points`)) : "not comparable",
     row.is_comparable
-      ? row.intervals.map((one) => el("div", {}, `${(100 * one.low).toFixed(2)} to ${(100 * one.high).toFixed(2)}, ${one.way}`))
+      ? row.intervals.map((one) => el("div", {}, minus(`${(100 * one.low).toFixed(2)} to ${(100 * one.high).toFixed(2)}, `), one.way))
       : row.reasons.map((reason) => el("div", {}, reason)),
     row.is_comparable ? el("span", { class: `chip ${row.is_noise ? "unknown" : "good"}` }, row.is_noise ? "inside the noise" : "more than noise") : ""]);
   return [el("h3", {}, "Differences"), table(["difference", "points", "95 % interval", ""], rows, "results")];

@@ -57,7 +57,8 @@ function render(page) {
   const reachable = () => [...root.querySelectorAll("a, button, select, summary, [tabindex]")];
   const focused = reachable().indexOf(document.activeElement);
   const open = new Set([...root.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
-  root.replaceChildren(header(page), nav, ...built.slice(0, 4), ...notes, ...built.slice(4),
+  const ofImages = built.findIndex((one) => OF_IMAGES.includes(one.id)), first = ofImages < 0 ? built.length : ofImages;
+  root.replaceChildren(header(page), nav, ...built.slice(0, first), ...notes, ...built.slice(first),
     el("footer", { class: "note" }, "Written by iecl report. The file needs no network and asks for nothing."));
   root.querySelectorAll("details > summary").forEach((one) => { if (open.has(one.textContent)) one.parentElement.open = true; });
   if (focused >= 0) reachable()[focused]?.focus({ preventScroll: true }); // an update leaves the keyboard where it is

@@ -24,10 +24,12 @@ function number(value) {
   if (typeof value !== "number") return value === null || value === undefined ? "–" : String(value);
   const size = Math.abs(value);
   if (size === 0) return "0";
-  if (size >= 1e6 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
-  if (size >= 1000) return Math.round(value).toLocaleString("en");
-  return String(Number(value.toPrecision(3)));
+  if (size >= 1e6 || size < 1e-3) return minus(value.toExponential(1).replace("e+", "e"));
+  if (size >= 1000) return minus(Math.round(value).toLocaleString("en"));
+  return minus(String(Number(value.toPrecision(3))));
 }
+
+const minus = (text) => text.replace(/-/g, "−"); // as wide as a plus
 
 const percent = (value) => (typeof value === "number" ? `${(100 * value).toFixed(1)}\u00a0%` : number(value));
 const counted = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
@@ -97,8 +99,8 @@ function tickText(value, all, times = 1) {
   if (!step) return number(shown);
   const power = Math.floor(Math.log10(step) + 1e-9), size = Math.abs(shown);
   if (size >= 1e6 || (size > 0 && step < 1e-4)) {
-    return shown.toExponential(Math.max(0, Math.min(6, Math.floor(Math.log10(size)) - power))).replace("e+", "e");
+    return shown.toExponential(Math.max(0, Math.min(6, Math.floor(Math.log10(size)) - power))).replace("e+", "e").replace(/-/g, "−");
   }
   const digits = -power + (Math.abs(step / 10 ** power - 2.5) < 0.01 ? 1 : 0);
-  return shown.toLocaleString("en", { minimumFractionDigits: Math.max(0, digits), maximumFractionDigits: Math.max(0, digits) });
+  return minus(shown.toLocaleString("en", { minimumFractionDigits: Math.max(0, digits), maximumFractionDigits: Math.max(0, digits) }));
 }
