@@ -154,6 +154,8 @@ def by_class(root: Path, paths: list[Path]) -> Path:
         (lambda at: iter([1]), "does not give images by number"),
         (lambda at: (np.zeros((2, 8, 8)), [1]), "there are 2 images and 1 labels"),
         (lambda at: at / "missing", "there is no folder"),
+        (lambda at: at / "missing.csv", "there is no file"),
+        (lambda at: [at / "photos", f"{at}/missing.jpg"], "there is no file"),
     ],
 )
 def test_data_that_cannot_be_used_are_refused_in_one_line(
@@ -294,6 +296,35 @@ def test_what_a_program_brings_goes_to_other_processes_and_comes_back_after_a_pa
     run = broken_off(both, tmp_path / "run", **how)
     assert run.summary["finished"]
     assert run.embed()["features"].shape == (64, 64)
+
+
+class Diary:
+    """Writes down what it hears; what it keeps in itself stays in its process."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.heard = file, 0
+
+    def on_step_end(self, moment: Any) -> None:
+        self._write("step", moment)
+
+    def on_epoch_end(self, moment: Any) -> None:
+        self._write("epoch", moment)
+
+    def on_checkpoint(self, moment: Any) -> None:
+        self._write("checkpoint", moment)
+
+    def _write(self, what: str, moment: Any) -> None:
+        self.heard += 1
+        with self.file.open("a") as diary:
+            diary.write(f"{what} {moment.step}\n")
+
+
+@pytest.mark.slow
+def test_one_copy_of_a_callback_hears_of_a_run_in_two_processes(tmp_path: Path, pixels: np.ndarray) -> None:
+    diary = Diary(tmp_path / "diary.txt")
+    iecl.pretrain(pixels, tmp_path / "run", callbacks=[diary], devices=2, accelerator="cpu", **HOW)
+    assert diary.file.read_text().splitlines() == ["step 1", "step 2", "checkpoint 2", "epoch 2"]
+    assert diary.heard == 0
 
 
 @pytest.mark.slow

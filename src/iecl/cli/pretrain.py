@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 from iecl.cli.command import say
 from iecl.cli.weights_source import add_data, add_exceptions
 from iecl.launch import rank_at_start
-from iecl.runs.directory import RunDirectory
 from iecl.runs.records import has_labels
-from iecl.training.config import read_config
 
 if TYPE_CHECKING:
     from iecl.api import Run
@@ -119,8 +117,7 @@ def closing(args: argparse.Namespace, made: "Run") -> dict[str, Any]:
     say(args, f"verdict: {summary.get('verdict', 'not known')}{said}")
     run, features = shlex.quote(str(made.path)), shlex.quote(str(made.path / "features.npz"))
     labeled = f"next: iecl evaluate knn {run} --baseline random --baseline pixels"
-    data = read_config(RunDirectory(made.path)).data.name
-    unlabeled = f"next: iecl embed {run} --data {shlex.quote(data)} --out {features}"
+    unlabeled = f"next: iecl embed {run} --out {features}"  # of the run's own images
     say(args, f"run directory: {made.path}", labeled if has_labels(summary) else unlabeled)
     say(args, f"look: iecl report {run}")
     return {"run": str(made.path), "summary": summary}

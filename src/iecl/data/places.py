@@ -85,10 +85,12 @@ def _listed(name: str) -> Listing:
     path = Path(name)
     if is_pattern(name):
         return _matching(name)
-    if path.is_file() and path.suffix.lower() in LISTS:
-        return read_list(path)
-    if path.is_file() and is_image(path):
-        return listing_of([os.fsencode(path)])
+    if path.suffix.lower() in LISTS or is_image(path):
+        if path.is_file():
+            return read_list(path) if path.suffix.lower() in LISTS else listing_of([os.fsencode(path)])
+        if not path.exists():
+            do = "give the file, or the folder that holds the images"
+            raise UserError(f"there is no file {printable(os.fsencode(path))}", where="--data", do=do)
     return list_images(path)
 
 
