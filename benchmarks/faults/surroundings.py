@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
+import iecl
 from benchmarks.faults.runs import MOMENT, Tally, is_clean, losses_of, tally, trial
 from benchmarks.shard_server import served
 
@@ -113,8 +114,7 @@ def damaged_shard() -> Tally:
     results = []
     with trial() as here:
         folder = here.folder / "shards"
-        packed = here.done(["pack", str(here.images), "--shards", "--shard-megabytes", "0.04", "--out", str(folder)])
-        assert packed.returncode == 0, packed.stderr
+        iecl.pack(here.images, folder, shards=True, shard_megabytes=0.04, sets=["data.num_workers=0"])
         shards = sorted(folder.glob("*.tar"))
         whole = shards[1].read_bytes()
         more = {"data__cache_megabytes": 0, "training__checkpoint_steps": 3}
