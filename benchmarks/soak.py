@@ -3,31 +3,37 @@
     python -m benchmarks.soak --minutes 60          # beside it the same run, left alone; two cores for an hour
 
 Shards come from a server on this machine that refuses some of its requests. The run begins with two processes. At
-random moments one of its processes, their parent, a process that decodes, or all of them are killed, or asked to stop,
-and another number of processes, with another number of workers, goes on. Three things are compared at the end: every
-step is in the curve once, its loss is the same but for rounding, and so are the weights. Sums over processes are taken
-in another order when their number changes; everything else is bit for bit the same.
+random moments one of its processes, a process that decodes, or all of them are killed or asked to stop, and another
+number of processes, with another number of workers, goes on. Three things are compared at the end: every step is in the
+curve once, its loss is the same but for rounding, and so are the weights. Sums over processes are taken in another
+order when their number changes; everything else is bit for bit the same.
+
+Processes are forks of this one, which has imported everything and computed nothing, so that a start takes a second;
+they learn of each other as srun tells them to.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fsspec.implementations import http as _http  # noqa: F401  # imported once, before the processes part
 from PIL import Image
 from torch import nn
 
 import iecl
+from benchmarks.faults.kills import Ranks
 from benchmarks.result import write
 from benchmarks.shard_server import served
 from iecl.runs.checkpoint import latest_checkpoint
@@ -38,7 +44,9 @@ TOLERANCE = 1e-3
 REFUSED = 40
 """One of so many requests is refused by the server."""
 WORLDS, WORKERS = (1, 2, 2, 2, 3, 4), (0, 0, 1, 2)
-FAULTS = ("kill all", "kill a rank", "kill the parent", "kill a worker", "stop all", "stop a rank", "stop the parent")
+FAULTS = ("kill all", "kill a rank", "kill a worker", "stop all", "stop a rank")
+LONGEST = 600.0
+"""Seconds that processes may take to end, on a machine on which they hardly get a turn."""
 SETS = {
     "data.image_size": SIDE, "data.decode_size": SIDE, "data.cache_megabytes": 0, "method.hidden_dim": 32,
     "method.out_dim": 16, "training.precision": "32-true", "training.log_steps": 1, "training.meter_steps": 200,
@@ -69,19 +77,35 @@ def make_shards(folder: Path) -> Path:
 
 
 class Refusal:
-    """Which of the requests a server refuses."""
+    """Which of the requests a server refuses; other processes can read how many they were."""
 
     def __init__(self) -> None:
-        self._drawn, self._lock = np.random.default_rng(1), threading.Lock()
-        self.asked = self.refused = 0
+        self._drawn = np.random.default_rng(1)
+        self.asked, self.refused = (multiprocessing.Value("q", 0) for _ in range(2))
 
     def __call__(self) -> bool:
         """Whether this one."""
-        with self._lock:
+        with self.asked.get_lock():
+            self.asked.value += 1
             is_refused = int(self._drawn.integers(REFUSED)) == 0
-            self.asked += 1
-            self.refused += is_refused
+            self.refused.value += is_refused
             return is_refused
+
+
+@contextmanager
+def served_apart(folder: Path, refusal: Refusal) -> Iterator[str]:
+    """A server in a process of its own: whoever is forked must have no threads."""
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        with served(folder, refuses=refusal) as url:
+            there.send(url)
+            signal.pause()
+    try:
+        yield here.recv()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 class Run:
@@ -91,19 +115,16 @@ class Run:
         self.out, self.url, self.epochs = out, url, epochs
         self.said = out.with_suffix(".txt")
 
-    def start(self, devices: int, workers: int) -> "subprocess.Popen[bytes]":
-        """The command in a process group of its own: at first the whole of it, then a resume."""
-        words = ["pretrain", "--out", str(self.out), "--devices", str(devices), "--set", f"data.num_workers={workers}"]
+    def start(self, world: int, workers: int) -> Ranks:
+        """So many processes: at first of the whole run, then of a resume."""
+        words = ["pretrain", "--out", str(self.out), "--set", f"data.num_workers={workers}", "--quiet"]
         if (self.out / "settings.toml").is_file():
             words.append("--resume")
         else:
             words += ["--data", self.url, "--method", "simclr", "--backbone", "benchmarks.soak:make_network"]
             words += ["--epochs", str(self.epochs), "--batch-size", str(BATCH)]
             words += [word for name, value in SETS.items() for word in ("--set", f"{name}={value}")]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        with self.said.open("wb") as said:
-            command = [sys.executable, "-m", "iecl", *words]
-            return subprocess.Popen(command, env=environment, stdout=said, stderr=said, process_group=0)
+        return Ranks(self.said, words, world)
 
     def curve(self) -> dict[int, float]:
         """The loss of each step that is written down."""
@@ -137,34 +158,6 @@ def _children(number: int) -> list[int]:
     return [int(child) for child in found]
 
 
-def _command(number: int) -> bytes:
-    try:
-        return Path(f"/proc/{number}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def _ranks(parent: int) -> list[int]:
-    """The training processes of a command: those that it started, or itself."""
-    return [child for child in _children(parent) if b"spawn_main" in _command(child)] or [parent]
-
-
-def _left(group: int) -> int:
-    """Processes of a group that are still there half a minute after its first has gone."""
-    end = time.monotonic() + 30
-    while True:
-        found = 0
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            found += int(fields[2]) == group and fields[0] != "Z"
-        if not found or time.monotonic() > end:
-            return found
-        time.sleep(0.1)
-
-
 @dataclass
 class Soak:
     """What is done to a run, and what came of it."""
@@ -184,32 +177,27 @@ class Soak:
         """Start, disturb and resume the run until it is through."""
         attempts = 0
         while not (self.run.out / "weights.safetensors").exists():
-            devices = 2 if not attempts else int(self.drawn.choice(WORLDS))
+            world = 2 if not attempts else int(self.drawn.choice(WORLDS))
             began, before, attempts = time.monotonic(), self.run.step(), attempts + 1
-            process = self.run.start(devices, int(self.drawn.choice(WORKERS)))
-            self.worlds[devices] += 1
-            first = self._wait(process, 1, before)
+            ranks = self.run.start(world, int(self.drawn.choice(WORKERS)))
+            self.worlds[world] += 1
+            first = self._wait(ranks, 1, before)
             if first:
                 self.start_seconds += 0.3 * (time.monotonic() - began - self.start_seconds)
                 self.repeated += max(0, before + 1 - first)
             began, goal = time.monotonic(), self._goal(steps, first or before)
-            reached = 0 if goal is None else self._wait(process, goal - first, first)
+            reached = 0 if goal is None else self._wait(ranks, goal - first, first)
             if reached > first:
                 self.step_seconds += 0.3 * ((time.monotonic() - began) / (reached - first) - self.step_seconds)
-            if not reached:
-                fault, code = "", process.wait()
-                if code:
-                    self._note(f"attempt {attempts} ended with {code} by itself")
-                    if len(self.lost) > 5:
-                        return
-            else:
-                fault = str(self.drawn.choice(FAULTS))
+            fault = str(self.drawn.choice(FAULTS)) if reached else "ended"
+            if reached:
                 time.sleep(self.drawn.uniform(0, 0.3))
-                self._disturb(process, fault)
-            if _left(process.pid):
-                self._note(f"{fault}: a process is left")
-                os.killpg(process.pid, signal.SIGKILL)
-            print(f"{attempts}: {devices} processes, step {self.run.step()} of {steps}, {fault or 'ended'}", flush=True)
+                self._disturb(ranks, fault, world)
+            elif not ranks.wait(LONGEST) or set(ranks.codes.values()) != {0}:
+                self._note(f"attempt {attempts} ended with {ranks.codes} by itself: {ranks.said()}")
+                if len(self.lost) > 5:
+                    return
+            print(f"{attempts}: {world} processes, step {self.run.step()} of {steps}, {fault}", flush=True)
 
     def _goal(self, steps: int, step: int) -> int | None:
         """The step at which the next fault comes, so that the time is used up; None: the run may end."""
@@ -217,10 +205,10 @@ class Soak:
         attempts = (left - remaining * self.step_seconds) / self.start_seconds
         return None if attempts < 1 else step + int(self.drawn.integers(1, 2 + int(2 * remaining / attempts)))
 
-    def _wait(self, process: "subprocess.Popen[bytes]", count: int, before: int) -> int:
+    def _wait(self, ranks: Ranks, count: int, before: int) -> int:
         """Wait until the run has written a step that is new, or `count` later ones; 0: it ended before."""
         size = -1
-        while process.poll() is None:
+        while ranks.poll() is None:
             try:
                 now = (self.run.out / "metrics.jsonl").stat().st_size
             except OSError:
@@ -233,34 +221,22 @@ class Soak:
             time.sleep(0.02)
         return 0
 
-    def _disturb(self, process: "subprocess.Popen[bytes]", fault: str) -> None:
-        ranks = _ranks(process.pid)
-        rank = int(self.drawn.choice(ranks))
+    def _disturb(self, ranks: Ranks, fault: str, world: int) -> None:
         number = signal.SIGKILL if fault.startswith("kill") else int(self.drawn.choice([signal.SIGTERM, signal.SIGINT]))
-        workers = [child for one in ranks for child in _children(one) if b"tracker" not in _command(child)]
-        began = time.monotonic()
-        try:
-            if fault.endswith("all"):
-                os.killpg(process.pid, number)
-            elif fault.endswith("worker") and workers:
+        rank = int(self.drawn.integers(world))
+        workers = [child for one in ranks.codes for child in _children(one)]
+        if fault.endswith("worker") and workers:
+            with suppress(ProcessLookupError):
                 os.kill(int(self.drawn.choice(workers)), number)
-            else:
-                os.kill(process.pid if fault.endswith("parent") else rank, number)
-        except ProcessLookupError:  # it came to its end
-            return
+        else:
+            fault = fault.replace("worker", "rank")  # there is none
+            ranks.kill(None if fault.endswith("all") else rank, number)
         self.faults[fault] += 1
-        try:
-            code = process.wait(timeout=90)
-        except subprocess.TimeoutExpired:
-            self._note(f"{fault}: nothing ended within 90 seconds")
-            os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-        is_asked = fault.startswith("stop")
-        said = self.run.said.read_text(errors="replace")
-        # A run of one process is its own rank: whoever kills it hears nothing more.
-        expected = (128 + number, 0) if is_asked else (-signal.SIGKILL, 1, 0)
-        if code not in expected or "Traceback" in said or "resource_tracker" in said:
-            self._note(f"{fault} ended with {code} after {time.monotonic() - began:.0f} s: {said[-2000:]}")
+        has_ended = ranks.wait(LONGEST)
+        # Whoever is killed says nothing, whoever is left says so; a run that is asked to stop may just have ended.
+        expected = {128 + number, 0} if fault.startswith("stop") else {-signal.SIGKILL, 1, 0}
+        if not has_ended or not expected >= set(ranks.codes.values()) or not ranks.is_clean():
+            self._note(f"{fault} ended with {ranks.codes}: {ranks.said()}")
 
     def _note(self, what: str) -> None:
         self.lost.append(what)
@@ -270,16 +246,17 @@ class Soak:
 def trial(folder: Path, url: str) -> tuple[float, float]:
     """Seconds of a start with two processes, and of a step, here and now."""
     run = Run(folder / "trial", url, 100)
-    began, process = time.monotonic(), run.start(2, 0)
-    while not run.step() and process.poll() is None:
+    began, ranks = time.monotonic(), run.start(2, 0)
+    while not run.step() and ranks.poll() is None:
         time.sleep(0.02)
     started, first = time.monotonic(), run.step()
-    while run.step() < first + 60 and process.poll() is None:
+    while run.step() < first + 60 and ranks.poll() is None:
         time.sleep(0.02)
     seconds = (time.monotonic() - started) / max(1, run.step() - first)
-    os.killpg(process.pid, signal.SIGKILL)
-    if process.wait() != -signal.SIGKILL:
-        raise SystemExit(f"the trial did not train: {run.said.read_text()}")
+    if ranks.poll() is not None:
+        raise SystemExit(f"the trial did not train: {ranks.said()}")
+    ranks.kill()
+    ranks.wait(LONGEST)
     return started - began, seconds
 
 
@@ -318,7 +295,7 @@ def main() -> int:
         folder = Path(scratch)
         os.environ["IECL_CACHE"] = str(folder / "cache")
         shards = make_shards(folder)
-        with served(shards, refuses=refusal) as url:
+        with served_apart(shards, refusal) as url:
             began = time.monotonic()
             start_seconds, step_seconds = trial(folder, url)
             per_epoch = IMAGES // BATCH
@@ -326,13 +303,13 @@ def main() -> int:
             steps = epochs * per_epoch
             print(f"{start_seconds:.1f} s for a start, {step_seconds:.3f} s a step: {steps} steps", flush=True)
             whole, disturbed = (Run(folder / name, url, epochs) for name in ("whole", "disturbed"))
-            alone = whole.start(2, 0)
+            undisturbed = whole.start(2, 0)
             deadline = time.monotonic() + 60 * args.minutes
             soak = Soak(disturbed, deadline, np.random.default_rng(args.seed), start_seconds, step_seconds)
             soak.go(steps)
             seconds = time.monotonic() - began
-            if alone.wait():
-                soak.lost.append(f"the run that nobody disturbed: {whole.said.read_text()}")
+            if not undisturbed.wait(60 * LONGEST) or set(undisturbed.codes.values()) != {0}:
+                soak.lost.append(f"the run that nobody disturbed: {undisturbed.said()}")
             found = differences(whole, disturbed)
     far = max(found["largest_difference_of_a_loss"], found["largest_difference_of_a_weight"])
     is_equal = bool(found["every_step_once"] and far <= TOLERANCE)
@@ -343,8 +320,8 @@ def main() -> int:
         "starts_by_processes": {str(world): count for world, count in sorted(soak.worlds.items())},
         "faults": dict(sorted(soak.faults.items())),
         "steps_taken_again": soak.repeated,
-        "requests": refusal.asked,
-        "requests_refused": refusal.refused,
+        "requests": refusal.asked.value,
+        "requests_refused": refusal.refused.value,
         "lost": soak.lost,
         "tolerance": TOLERANCE,
         "ends_as_the_run_that_nobody_disturbed": is_equal,

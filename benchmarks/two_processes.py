@@ -13,13 +13,14 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import multiprocessing
 
+from benchmarks.bench.turns import summary
+from benchmarks.result import write
 from iecl.console import ProgressLine
 from iecl.launch import Launch, joined, outside_launch
 from iecl.runs.directory import RunDirectory
@@ -100,17 +101,29 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=64, help="for each process")
     args = parser.parse_args()
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    found: dict[str, list[float]] = {"ours": [], "plain": []}
-    print(f"load at the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    torch.set_num_threads(1)
+    found: dict[str, list[float]] = {"ours": [], "plain DDP": []}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in found}
+    load = [os.getloadavg()[0]]
     for number in range(args.rounds):
-        for name in ("ours", "plain") if number % 2 else ("plain", "ours"):
-            one, two = (seconds_of(world, name == "plain", args.images, args.steps) for world in (1, 2))
+        for name in ("ours", "plain DDP") if number % 2 else ("plain DDP", "ours"):
+            one, two = (seconds_of(world, name != "ours", args.images, args.steps) for world in (1, 2))
             found[name].append(one[0] / two[0])
+            seconds[name].append((one[0], two[0]))
             print(f"round {number + 1} {name}: {one[0]:.3f} s and {two[0]:.3f} s a step, {100 * one[0] / two[0]:.0f} %")
-            print(f"  of the processor: {one[1]:.3f} s and {two[1]:.3f} s, {100 * one[1] / two[1]:.0f} %")
-    ours, plain = (median(found[name]) for name in ("ours", "plain"))
-    print(f"efficiency of two processes, median: ours {100 * ours:.0f} %, plain DDP {100 * plain:.0f} %")
-    print(f"load at the end: {os.getloadavg()[0]:.1f}")
+            print(f"  of the processor: {one[1]:.3f} s and {two[1]:.3f} s, {100 * one[1] / two[1]:.0f} %", flush=True)
+        load.append(os.getloadavg()[0])
+    ratios = [ours / plain for ours, plain in zip(found["ours"], found["plain DDP"], strict=True)]
+    content: dict[str, Any] = {
+        "setting": f"SimCLR, ResNet-18 for small images, {args.images} images of 32 px for each process, 32 bits",
+        "unit": "speed of two processes over twice that of one; ours over plain DDP's, round by round",
+        "results": {name: summary(values) for name, values in (*found.items(), ("ours / plain DDP", ratios))},
+        "seconds_of_a_step_with_one_process_and_with_two": seconds,
+        "load_of_the_machine": load,
+    }
+    for name, row in content["results"].items():
+        print(name, row)
+    write("two_processes", "how much of a second process is left?", content)
 
 
 if __name__ == "__main__":

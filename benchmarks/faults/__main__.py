@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.bench.report import machine_name
-from benchmarks.faults import checkpoints, data, readers, runs, surroundings
+from benchmarks.faults import checkpoints, data, kills, readers, runs, surroundings
 from benchmarks.result import RESULTS, write
 from iecl.console import plain_table
 from iecl.files import write_atomically
@@ -68,6 +68,7 @@ def all_faults(scratch: Path) -> dict[str, Callable[[], Tally]]:
         "checkpoint with wrong numbers": partial(checkpoints.wrong_numbers, scratch / "wrong"),
         "checkpoint with flipped bits": partial(checkpoints.flipped_bits, scratch / "flipped"),
         "checkpoint cut short": partial(checkpoints.cut_files, scratch / "cut"),
+        **kills.FAULTS,
         **runs.FAULTS,
         **surroundings.FAULTS,
         **data.FAULTS,

@@ -10,8 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from PIL import Image
@@ -24,13 +24,6 @@ SMALL = {
     "data.image_size": 16, "training.loggers": "[]", "training.log_steps": 1, "training.meter_steps": 5,
     "data.num_workers": 0, "training.precision": "32-true", "method.hidden_dim": 16, "method.out_dim": 8,
 }  # fmt: skip
-METHODS: dict[str, dict[str, object]] = {
-    "ie-cl": {"saib__form": "certified"},
-    "moco-v2": {"method__queue_size": 32},
-    "byol": {"method__predictor_hidden_dim": 16},
-    "deepcluster-v2": {"method__num_clusters": 6},
-}
-"""Those that are killed: with a block, a queue, a momentum copy, and a memory of every image."""
 COMMAND = [sys.executable, "-m", "iecl"]
 MOMENT = 60.0
 """Seconds after which a run that does not come to what is waited for counts as lost."""
@@ -44,6 +37,13 @@ def make_images(folder: Path, count: int = 64) -> Path:
         own.mkdir(parents=True, exist_ok=True)
         Image.fromarray(noise.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(own / f"{number}.png")
     return folder / "images"
+
+
+class _Polled(Protocol):
+    """A process, or several, of which one may ask whether it has ended."""
+
+    def poll(self) -> int | None:
+        """Its exit code; None: it is there."""
 
 
 class Trial:
@@ -85,7 +85,7 @@ class Trial:
         except (OSError, ValueError):
             return 0
 
-    def wait_for(self, is_so: Callable[[], bool], process: "subprocess.Popen[str]") -> bool:
+    def wait_for(self, is_so: Callable[[], bool], process: "_Polled") -> bool:
         """Wait until something is so; not if the process ends before."""
         end = time.monotonic() + MOMENT
         while not is_so():
@@ -98,7 +98,7 @@ class Trial:
         """Wait until the run has a checkpoint and has taken this step."""
         return self.wait_for(lambda: (self.out / "checkpoints/last.ckpt").exists() and self.steps() >= step, process)
 
-    def wait_for_steps(self, count: int, process: "subprocess.Popen[str]") -> bool:
+    def wait_for_steps(self, count: int, process: "_Polled") -> bool:
         """Wait until the run has come this much further."""
         goal = self.steps() + count
         return self.wait_for(lambda: self.steps() >= goal, process)
@@ -124,30 +124,6 @@ def is_clean(text: str) -> bool:
 def tally(results: list[bool]) -> Tally:
     """Counts of what was tried."""
     return len(results), sum(results), len(results) - sum(results)
-
-
-def kills(method: str) -> Tally:
-    """Twenty times kill -9 at any moment of one run, alone and with two ranks: losses and weights as if left alone."""
-    results = []
-    drawn = np.random.default_rng(0)
-    for devices in ("1", "2"):
-        with trial() as here:
-            more = {"training__checkpoint_steps": 3, **METHODS[method]}
-            words = here.words("--method", method, "--devices", devices, epochs=30, **more)
-            assert here.done(words).returncode == 0
-            losses, weights = losses_of(here.out), _digest(here.out)
-            here.out = here.folder / "killed"
-            words[words.index("--out") + 1] = str(here.out)
-            for number in range(20):
-                process = here.start(words if number == 0 else ["pretrain", "--out", str(here.out), "--resume"])
-                here.wait_for_steps(int(drawn.integers(1, 7)), process)
-                time.sleep(drawn.uniform(0, 0.1))
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-                results.append(bool(list((here.out / "checkpoints").glob("*.ckpt"))) or here.steps() < 4)
-            done = here.done(["pretrain", "--out", str(here.out), "--resume"])
-            results.append(done.returncode == 0 and losses_of(here.out) == losses and _digest(here.out) == weights)
-    return tally(results)
 
 
 def full_disk() -> Tally:
@@ -406,7 +382,7 @@ def launchers() -> Tally:
     return tally(results)
 
 
-def _digest(run: Path) -> str:
+def digest_of(run: Path) -> str:
     """Covers every tensor and every entry of the metadata, whose order in the file is nobody's choice."""
     return load_weights(run / "weights.safetensors")[1]["digest"]
 
@@ -417,7 +393,6 @@ def losses_of(run: Path) -> list[float]:
 
 
 FAULTS: dict[str, Callable[[], Tally]] = {
-    **{f"kill -9, {method}, 20 times with one process and with two": partial(kills, method) for method in METHODS},
     "disk full": full_disk,
     "data folder gone, for seconds or for good": vanished_data,
     "run directory gone": vanished_run,

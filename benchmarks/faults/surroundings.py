@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
+import iecl
 from benchmarks.faults.runs import MOMENT, Tally, is_clean, losses_of, tally, trial
 from benchmarks.shard_server import served
 
@@ -113,8 +114,7 @@ def damaged_shard() -> Tally:
     results = []
     with trial() as here:
         folder = here.folder / "shards"
-        packed = here.done(["pack", str(here.images), "--shards", "--shard-megabytes", "0.04", "--out", str(folder)])
-        assert packed.returncode == 0, packed.stderr
+        iecl.pack(here.images, folder, shards=True, shard_megabytes=0.04, sets=["data.num_workers=0"])
         shards = sorted(folder.glob("*.tar"))
         whole = shards[1].read_bytes()
         more = {"data__cache_megabytes": 0, "training__checkpoint_steps": 3}
@@ -130,9 +130,13 @@ def damaged_shard() -> Tally:
             _, err = process.communicate(timeout=MOMENT)
             named = f"{shards[1]} cannot be used: it is cut short" in err
             results.append(process.returncode == 1 and named and is_clean(err) and here.is_kept())
+            resume = ["pretrain", "--out", str(here.out), "--resume"]
+            if workers:  # without the shard
+                done = here.done([*resume, "--set", "data.bad_shards=skip", "--set", "data.max_unreadable=0.9"])
+                results.append(done.returncode == 0 and len(losses_of(here.out)) == len(losses))
             shards[1].write_bytes(whole)
-            done = here.done(["pretrain", "--out", str(here.out), "--resume"])
-            results.append(done.returncode == 0 and losses_of(here.out) == losses)
+            if not workers:
+                results.append(here.done(resume).returncode == 0 and losses_of(here.out) == losses)
         here.out = here.folder / "skipped"
         skip = {"data__bad_shards": "skip", "data__max_unreadable": 0.9}
         process = here.start(here.words(epochs=60, **more | skip))

@@ -20,7 +20,7 @@ from PIL import Image
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 import iecl
-from iecl.data import shard_files, shard_source, tar_samples
+from iecl.data import loader, shard_files, shard_source, tar_samples
 from iecl.data.batch import Batch
 from iecl.data.defaults import resolve_data
 from iecl.data.factory import open_source
@@ -192,6 +192,18 @@ def test_pieces_are_fetched_ahead_of_their_use_many_at_a_time(shards: Path, monk
     assert most > 4
     assert count == 2 * blocks  # each once an epoch, and none is kept beyond it
     assert not source._cache._held
+
+
+def test_what_is_fetched_ahead_is_limited_by_its_bytes(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+    for most in (2**28, 1):
+        monkeypatch.setattr(loader, "_FETCHED_BYTES", most)
+        source = streamed(shards)
+        running = Loader(source, batch=4, seed=0).epoch(0)
+        next(running)
+        held.append(len(source._cache._held))
+        running.close()
+    assert 0 < held[1] < held[0] / 2
 
 
 # --- damage

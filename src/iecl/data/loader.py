@@ -35,8 +35,8 @@ from iecl.launch import STOPS
 
 _AHEAD = 2
 """Batches that each worker works on in advance, or that a source in this process is told of."""
-_FETCHED_ROWS = 1024
-"""Images that are fetched from shards in advance."""
+_FETCHED_ROWS, _FETCHED_BYTES = 1024, 2**28
+"""Images that are fetched from shards in advance, and what they may take; the next batch at least."""
 _DRAWS = 32  # a neighbor would do, but bad files come in runs: whole folders that were not copied
 
 
@@ -161,7 +161,10 @@ class _Pool:
         self._reader, self._batch = _Reader(source), batch
         self._requests = _Requests()
         self._workers = 0 if source.is_decoded else workers
-        self._ahead = max(_AHEAD * 2, _FETCHED_ROWS // batch) if isinstance(source, Fetching) else _AHEAD
+        self._ahead = _AHEAD
+        if isinstance(source, Fetching):
+            rows = min(_FETCHED_ROWS, int(_FETCHED_BYTES / source.usual_bytes))
+            self._ahead = max(1, rows // batch)
         self._loader: DataLoader[_Made] | None = None
         self._running: Any = None
         """The loader's iterator, which has the workers."""

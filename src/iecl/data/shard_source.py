@@ -84,6 +84,7 @@ class ShardSource:
         self.labels: Numbers = part.labels() if with_labels else np.broadcast_to(np.int64(-1), part.count)
         self.bounds = self._starts
         """Where each block begins among the images, and where the last one ends."""
+        self.usual_bytes = float(part.blocks[:, 2].sum() / part.count)
         self._index: Numbers | None = None
         self._cache = BlockCache(ShardBlocks(part), part.blocks[:, [2, 4]])
         self._listing: Listing | None = None

@@ -63,6 +63,9 @@ class Decoding(Source, Protocol):
 class Fetching(Decoding, Protocol):
     """A source whose images come from far away: what one process fetches, others decode."""
 
+    usual_bytes: float
+    """What has to be fetched for an image, about."""
+
     def fetch(self, index: Numbers) -> Sequence[bytes | str]:
         """The bytes of these images, or of one that cannot be had the reason."""
 
