@@ -22,12 +22,16 @@ from iecl.errors import UserError
 from iecl.evaluation.model import load_model
 from iecl.methods.moco_v2 import MoCoV2, MoCoV2Settings
 from iecl.runs.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint, write_checkpoint
+from iecl.runs.shards import LEAST_TORCH
 from iecl.training.config import make_config
 from iecl.training.loop import Trainee
 from iecl.training.sharding import placed_like, put_shards, put_together, share_out, whole
 from iecl.weights.file import load_weights
 from made_images import TINY, make_images
 
+pytestmark = pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < LEAST_TORCH, reason="this torch writes no shares of weights"
+)
 HEADS = {"hidden_dim": 16, "out_dim": 8}
 CASES: dict[str, dict[str, Any]] = {
     "moco-v2": {"settings": {"method": {**HEADS, "queue_size": 32}, "optimizer": {"name": "sgd", "lr": 0.05}}},

@@ -21,6 +21,16 @@ SHARDS = "shards"
 PREFIX = "shards-"
 NAME = re.compile(rf"{PREFIX}[0-9-]+")
 CHUNK = 2**22
+LEAST_TORCH = (2, 9)
+"""The first that writes and reads such folders as is done here."""
+
+
+def check_torch(where: str) -> None:
+    """Raise a `UserError` if torch is too old for folders of tensors."""
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < LEAST_TORCH:
+        least = ".".join(map(str, LEAST_TORCH))
+        do = "pip install --upgrade torch torchvision"
+        raise UserError(f"shares of weights need torch {least}, this is {torch.__version__}", where=where, do=do)
 
 
 def with_shards(path: Path, state: dict[str, Any]) -> dict[str, Any]:
@@ -29,6 +39,7 @@ def with_shards(path: Path, state: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: a file is missing or damaged, or the folder holds something else.
     """
+    check_torch(str(path))
     place = _checked(path, state)
     rest = {name: value for name, value in state.items() if name != SHARDS}
     try:

@@ -19,6 +19,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from iecl.console import counted
 from iecl.errors import UserError, lacking
 from iecl.launch import PER_CORE, Launch, usable_cores
+from iecl.runs.shards import check_torch
 from iecl.training.settings import TrainingSettings
 from iecl.training.sharding import share_out
 
@@ -162,6 +163,8 @@ def _kilobytes(file: Path, name: str) -> int:
 @lightning_quiet()
 def make_fabric(settings: TrainingSettings, folder: Path, launch: Launch | None = None) -> Fabric:
     """Lightning Fabric for this process: device, precision, loggers, and its place in a launch (see `joined`)."""
+    if settings.strategy == "fsdp":
+        check_torch("--strategy fsdp")
     accelerator = choose_accelerator(settings.accelerator)
     # Lightning is told who started the processes; left to itself it guesses, and refuses what it guesses.
     alone: dict[str, Any] = {"plugins": [LightningEnvironment()]}

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -117,6 +116,8 @@ def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: a file cannot be written.
     """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter  # which an older torch lacks
+
     apart: dict[str, Any] = {}
 
     def take(name: str, value: Any) -> Any:
