@@ -99,9 +99,7 @@ def run_cells(
         UserError: a cell's settings are wrong; nothing was run.
         Interrupted: Ctrl-C or SIGTERM; running cells have saved themselves.
     """
-    if keep not in KEEP or workers < 0 or threads < 1:
-        do = f"keep is one of: {', '.join(KEEP)}; workers are at least 0, threads at least 1"
-        raise UserError(f"keep={keep}, workers={workers}, threads={threads}", where="iecl study", do=do)
+    check_how(workers=workers, threads=threads, keep=keep)
     place, datasets, jobs = StudyFolder(folder), Datasets(), dict[str, _Job]()
     with StopFlag() as stop, log_to_terminal(quiet), ProgressLine(quiet) as line:
         light = [(cell, cell.config(datasets)) for cell in cells]  # what is wrong is told before torch is loaded
@@ -126,6 +124,17 @@ def run_cells(
             stop.is_polled = True
             runner.run(stop)
     return [_found(place, jobs[one.training].kind, jobs[one.training].config, one) for one in names]
+
+
+def check_how(*, workers: int, threads: int, keep: str) -> None:
+    """Refuse what cells cannot be run with.
+
+    Raises:
+        UserError: a number is too small, or `keep` is none of its words.
+    """
+    if keep not in KEEP or workers < 0 or threads < 1:
+        do = f"keep is one of: {', '.join(KEEP)}; workers are at least 0, threads at least 1"
+        raise UserError(f"keep={keep}, workers={workers}, threads={threads}", where="how cells are run", do=do)
 
 
 @dataclass
