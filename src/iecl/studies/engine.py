@@ -100,6 +100,8 @@ def run_cells(
         Interrupted: Ctrl-C or SIGTERM; running cells have saved themselves.
     """
     check_how(workers=workers, threads=threads, keep=keep)
+    from iecl.training.machine import visible_gpus
+
     place, datasets, jobs = StudyFolder(folder), Datasets(), dict[str, _Job]()
     with StopFlag() as stop, log_to_terminal(quiet), ProgressLine(quiet) as line:
         light = [(cell, cell.config(datasets)) for cell in cells]  # what is wrong is told before torch is loaded
@@ -115,7 +117,7 @@ def run_cells(
                 job.request["evaluations"][key] = asdict(asked) | {"label": asked.label}
                 job.request["contents"][asked.data] = cell.measured_on(asked, datasets)
             job.request |= {"folder": str(place.path.absolute()), "keep": keep}
-        runner = _Runner(place, list(jobs.values()), workers, threads, retry, line)
+        runner = _Runner(place, list(jobs.values()), workers, threads, retry, line, visible_gpus())
         if not quiet:
             runner.announce()
         if not workers:
@@ -148,6 +150,8 @@ class _Job:
     """What its process is told."""
     began: float = 0.0
     handle: int = -1
+    gpu: str = ""
+    """Where it runs, if there are several and it asks for one."""
 
     @property
     def evaluations(self) -> tuple[str, ...]:
@@ -176,6 +180,7 @@ class _Runner:
     threads: int
     retry: bool
     line: ProgressLine
+    gpus: Sequence[str] = ()
     running: dict[subprocess.Popen[str], _Job] = field(default_factory=dict)
     estimate: Estimate = field(default_factory=Estimate)
     since: float = field(default_factory=time.time)
@@ -273,6 +278,11 @@ class _Runner:
             os.close(handle)
             self.ended += 1
             return
+        environment = os.environ | {"OMP_NUM_THREADS": str(self.threads)}
+        if len(self.gpus) > 1 and job.config.training.devices == 1:
+            used = [one.gpu for one in self.running.values()]
+            job.gpu = min(self.gpus, key=used.count)
+            environment |= {"CUDA_VISIBLE_DEVICES": job.gpu}
         with (self.place.runs / f"{job.name}.log").open("w", encoding="utf-8") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "iecl.studies.worker"],
@@ -280,7 +290,7 @@ class _Runner:
                 stdout=output,
                 stderr=output,
                 text=True,
-                env=os.environ | {"OMP_NUM_THREADS": str(self.threads)},
+                env=environment,
                 start_new_session=True,  # Ctrl-C is for this process, which tells the others
                 pass_fds=() if os.name == "nt" else (handle,),  # the lock lasts as long as either of us
             )
