@@ -161,10 +161,10 @@ def test_a_folder_called_like_a_dataset_is_written_with_a_slash(
     image_folder.rename(tmp_path / "cifar10")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="write --data cifar10/ for the folder of that name here"):
-        check_images(cells_of(read_wish(find_exhibit("T4"), "mini", ["cifar10"]).panels()).values())
-    wish = read_wish(find_exhibit("T4"), "mini", ["cifar10/"])
-    assert len(check_images(cells_of(wish.panels()).values())) == 9
-    assert command(wish) == "iecl reproduce T4 --scale mini --data cifar10/"
+        check_images(cells_of(read_wish(find_exhibit("T4"), "smoke", ["cifar10"]).panels()).values())
+    wish = read_wish(find_exhibit("T4"), "smoke", ["cifar10/"])
+    assert len(check_images(cells_of(wish.panels()).values())) == 3
+    assert command(wish) == "iecl reproduce T4 --scale smoke --data cifar10/"
 
 
 def test_at_full_scale_a_folder_is_where_a_dataset_of_the_paper_is() -> None:
@@ -178,7 +178,7 @@ def test_at_full_scale_a_folder_is_where_a_dataset_of_the_paper_is() -> None:
     [
         (["T33"], r"no exhibit is called 'T33' .*did you mean T3\?"),
         (["T3", "--scale", "medium"], "there is no scale 'medium'"),
-        (["T3", "--seeds", "-1"], "give 1 or more"),
+        (["T3", "--seeds", "-1"], "give 1 to 1,000 seeds"),
         (["T3", "--data", "imagnet=/x"], r"uses no images called 'imagnet' .*did you mean imagenet\?"),
         (["T3", "--data", "no-such-folder"], "there is no folder and no dataset called 'no-such-folder'"),
         (["T2b"], "T2b measures on VOC images .*add --data voc=FOLDER"),
@@ -186,6 +186,11 @@ def test_at_full_scale_a_folder_is_where_a_dataset_of_the_paper_is() -> None:
         (["T2a", "--scale", "full", "--data", "/x"], "uses several datasets at this scale .*--data stl10=FOLDER"),
         (["T3", "--scale", "full"], "imagenet is not here: .*add --data imagenet=FOLDER"),
         (["F5", "--keep", "none"], "F5 is drawn from its runs"),
+        (["T3", "--keep", "some"], "keep is one of: none, weights, all"),
+        (["T3", "--threads", "0"], "threads at least 1"),
+        (["T3", "--seeds", "99999999999"], "give 1 to 1,000 seeds"),
+        (["T3", "--precision", "bf16"], "there is no precision 'bf16' .*one of: .*bf16-mixed"),
+        (["all", "--scale", "ful"], "there is no scale 'ful' .*did you mean full"),
         ([], "which exhibit"),
     ],
 )
@@ -198,6 +203,22 @@ def test_what_is_wrong_is_one_line_before_any_training(
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert re.search(told, lines[0])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_lists_of_voc_is_told_before_any_training(image_folder: Path, tmp_path: Path) -> None:
+    import iecl
+
+    with pytest.raises(UserError, match="holds no VOC data: there is no ImageSets folder"):
+        iecl.reproduce("T2b", tmp_path / "out", data=f"voc={image_folder}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_few_images_are_told_before_any_training(image_folder: Path, tmp_path: Path) -> None:
+    import iecl
+
+    with pytest.raises(UserError, match=r"has \d+ images to train on, fewer than the 128 of a step"):
+        iecl.reproduce("T3", tmp_path / "out", data=image_folder)
     assert not (tmp_path / "out").exists()
 
 
@@ -226,4 +247,5 @@ def test_the_list_names_every_exhibit(capsys: pytest.CaptureFixture[str]) -> Non
     lines = capsys.readouterr().out.splitlines()
     names = [line.split("|")[1].strip() for line in lines if line.startswith("| ") and "---" not in line]
     assert names == ["name", *ORDER]
+    assert all(line.split("|")[2].strip() != "?" for line in lines if line.startswith("| "))
     assert "--dry-run" in lines[-1]

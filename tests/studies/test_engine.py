@@ -1,5 +1,6 @@
 """Cells in processes: they fail alone, survive kills, are shared by runners, and are never done twice."""
 
+import io
 import json
 import os
 import shutil
@@ -238,6 +239,38 @@ def test_two_runners_share_the_cells_and_never_run_one_twice(image_folder: Path,
     said = [one.communicate() for one in both]
     assert [one[0].strip() for one in said] == [str(["done"] * 3)] * 2, said
     assert starts(tmp_path / "study") == [["start"]] * 3
+
+
+def test_cells_at_a_time_have_a_gpu_each_unless_they_ask_for_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str] = []
+
+    class Process:
+        """One that fails at once, but is seen to have ended only when looked at again."""
+
+        def __init__(self, *_: Any, env: dict[str, str], **__: Any) -> None:
+            given.append(env.get("CUDA_VISIBLE_DEVICES", "all"))
+            self.stdin, self.returncode, self.looks = io.StringIO(), 1, 0
+
+        def poll(self) -> int | None:
+            self.looks += 1
+            return 1 if self.looks > 1 else None
+
+        def communicate(self) -> tuple[str, str]:
+            return "", ""
+
+    monkeypatch.setattr("iecl.studies.engine.subprocess.Popen", Process)
+    monkeypatch.setattr("iecl.training.machine.visible_gpus", lambda: ["3", "5"])
+    found = run_cells([replace(cell("digits"), seed=seed) for seed in range(3)], tmp_path / "one", workers=2)
+    assert [one.state for one in found] == ["failed"] * 3
+    assert sorted(given[:2]) == ["3", "5"]
+    assert given[2] in ("3", "5")
+    given.clear()
+    run_cells([cell("digits", devices=2)], tmp_path / "both", workers=2)
+    monkeypatch.setattr("iecl.training.machine.visible_gpus", lambda: ["0"])
+    run_cells([cell("digits")], tmp_path / "alone", workers=2)
+    assert given == ["all", "all"]
 
 
 @on_linux

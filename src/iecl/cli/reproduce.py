@@ -86,6 +86,7 @@ def _list(args: argparse.Namespace) -> dict[str, Any]:
     for name in ORDER if args.exhibit in ("", "all") else [args.exhibit]:
         exhibit = find_exhibit(name)
         roles = [word for word in args.data if word.partition("=")[0] in exhibit.needs]
+        roles += [f"{need}=." for need in exhibit.needs if not any(word.startswith(f"{need}=") for word in roles)]
         bare = [word for word in args.data if "=" not in word]
         wish = read_wish(exhibit, args.scale, [*bare, *roles], args.seeds, args.epochs, args.precision)
         found = expect(wish)
@@ -103,6 +104,8 @@ def _list(args: argparse.Namespace) -> dict[str, Any]:
     head = ["name", "cells", "data", "time", "memory", "claim"]
     say(args, *plain_table(head, rows).split("\n"))
     say(args, f"scale {args.scale}; time: one cell after the other, on this machine with one thread")
+    for reason in dict.fromkeys(found["missing"] for found in made.values() if "missing" in found):
+        say(args, reason)
     if any(row[3] == "?" for row in rows):
         command = f"iecl reproduce {args.exhibit or 'all'} --dry-run --scale {args.scale}"
         say(args, f"?: nothing was tried here yet; {command} takes two steps of each kind of run")

@@ -111,6 +111,17 @@ def open_masks(folder: Path | str, lists: str, progress: Progress | None = None)
     return _open(folder, lists, "Segmentation", _with_mask, dict.fromkeys(("pixels", "ignored"), 0), progress)
 
 
+def check_lists(folder: Path | str, lists: str, *, masks: bool) -> None:
+    """See that the lists are there and name something, without reading an image.
+
+    Raises:
+        UserError: there is no such folder or list, or it is empty.
+    """
+    years = _years(Path(folder).expanduser())
+    for part in lists.split("+"):
+        _names(_chosen(part.strip(), years, "Segmentation" if masks else "Main")[1])
+
+
 @dataclass
 class _Reading:
     """What is collected while a set is opened."""

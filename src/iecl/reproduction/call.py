@@ -8,9 +8,11 @@ from typing import Any
 from iecl.arguments import speaks_python
 from iecl.console import log_to_terminal
 from iecl.errors import Interrupted, UserError
+from iecl.files import read_json
 from iecl.reproduction.exhibit import ORDER, STEPS, find_exhibit
-from iecl.reproduction.plan import Wish, cells_of, read_wish
+from iecl.reproduction.plan import Wish, cells_of, check_words, read_wish
 from iecl.settings import merge
+from iecl.studies.engine import check_how
 
 FOLDER = "reproductions"
 
@@ -57,6 +59,7 @@ def reproduce(
         report as Markdown (`text`). Of `all`: these by exhibit.
     """
     words = [data] if isinstance(data, str | Path) else list(data)
+    check_how(workers=workers, threads=threads, keep=keep)
     how = {"workers": workers, "threads": threads, "retry": retry, "keep": keep, "quiet": quiet}
     with log_to_terminal(quiet):
         if exhibit == "all":
@@ -71,6 +74,7 @@ def _every(out: Path, asked: Any, *, dry: bool, look: bool, how: dict[str, Any])
     """All exhibits; one that cannot be made says why and leaves the others alone."""
     made: dict[str, Any] = {}
     scale, words, *numbers = asked
+    check_words(scale, *numbers)
     for name in ORDER:
         exhibit = find_exhibit(name)
         roles = {role for other in ORDER for role in (*find_exhibit(other).needs, *find_exhibit(other).may)} - {
@@ -97,6 +101,8 @@ def _one(wish: Wish, out: Path, *, dry: bool, look: bool, how: dict[str, Any]) -
     from iecl.reproduction.report import finished, write_reports
 
     folder = out / f"{wish.exhibit.name}-{wish.scale}"
+    if wish.exhibit.kind in STEPS and look:
+        return _measured_before(wish, folder)
     if wish.exhibit.kind in STEPS:
         from iecl.reproduction.steps import measured_panels
 
@@ -109,6 +115,16 @@ def _one(wish: Wish, out: Path, *, dry: bool, look: bool, how: dict[str, Any]) -
         return whole
     files = write_reports(whole, folder)
     return whole | {"files": files | draw(whole, folder), "folder": str(folder)}
+
+
+def _measured_before(wish: Wish, folder: Path) -> dict[str, Any]:
+    """What an exhibit of steps gave the last time."""
+    from iecl.reproduction.report import finished, markdown
+
+    found = read_json(folder / "results.json")
+    if not found:
+        return finished(wish, {"panels": [], "notes": ["not measured yet"]}, {})
+    return found | {"text": markdown(found)}
 
 
 def _with_blocks(cells: Any, sources: Any, place: Path, how: dict[str, Any]) -> dict[Any, Any]:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from iecl.data.datasets import DATASETS
 from iecl.errors import UserError
+from iecl.evaluation import EVALUATIONS
 from iecl.evaluation.card import ON_VOC
-from iecl.studies.cell import Cell, Datasets
+from iecl.settings import build
+from iecl.studies.cell import Cell, Datasets, Measurement
 from iecl.training.config import RunConfig
 
 MADE = ("shapes", "digits")
@@ -20,8 +22,10 @@ def check_images(cells: Iterable[Cell]) -> list[RunConfig]:
     Raises:
         UserError: a setting is wrong, or images or labels are missing.
     """
+    from iecl.reproduction.forecast import images_of
+
     datasets, configs = Datasets(), []
-    checked: set[str] = set()
+    checked, sizes = set[tuple[str, str]](), dict[tuple[str, str], int]()
     for cell in cells:
         config = cell.config(datasets)
         configs.append(config)
@@ -30,12 +34,28 @@ def check_images(cells: Iterable[Cell]) -> list[RunConfig]:
             do = "put each class into a folder of its own, or name other images"
             raise UserError(f"{cell.data} has no labels to measure with", where="--data", do=do)
         for one in cell.evaluations:
-            if one.data and not Path(one.data).expanduser().exists():
-                raise UserError(f"there is no folder {one.data}", where="--data", do="name one that is there")
-        if cell.data in DATASETS and cell.data not in (*MADE, *checked):
+            if one.name in ON_VOC and (one.label, one.data) not in checked:
+                _check_voc(one)
+            checked.add((one.label, one.data))
+        key = (cell.data, str(config.data.validation))
+        if cell.data in DATASETS and cell.data not in MADE and key not in checked:
             _check_named(cell.data, config)
-        checked.add(cell.data)
+        if key not in checked:
+            sizes[key] = images_of(config)
+        checked.add(key)
+        if sizes[key] < (batch := config.training.batch_size):
+            what = f"{cell.data} has {sizes[key]:,} images to train on, fewer than the {batch:,} of a step"
+            raise UserError(what, where="--data", do="name more, or a smaller scale")
     return configs
+
+
+def _check_voc(one: Measurement) -> None:
+    from iecl.data.voc import check_lists
+
+    kind = EVALUATIONS[one.name].load()
+    settings = build(kind.Settings, one.options, one.name, "evaluations")
+    for lists in (settings.train, settings.test):
+        check_lists(one.data, lists, masks=one.name == "segmentation")
 
 
 def _check_named(name: str, config: RunConfig) -> None:

@@ -13,6 +13,9 @@ from iecl.settings import merge
 from iecl.studies.cell import Cell, Datasets
 from iecl.studies.study import Place, Study, read_study
 
+MOST_SEEDS = 1000
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -113,6 +116,23 @@ def cells_of(panels: Iterable[Panel]) -> dict[tuple[str, Place], Cell]:
     return dict(sorted(made.items(), key=lambda item: item[0][1].seed))
 
 
+def check_words(scale: str, seeds: int, epochs: int, precision: str) -> None:
+    """Refuse what no exhibit has.
+
+    Raises:
+        UserError: a word is unknown, or a number out of bounds.
+    """
+    if scale not in SCALES:
+        raise UserError(f"there is no scale {scale!r}", where="--scale", do=did_you_mean(scale, SCALES))
+    if not 0 <= seeds <= MOST_SEEDS or epochs < 0:
+        do = f"give 1 to {MOST_SEEDS:,} seeds, and 1 epoch or more"
+        raise UserError(f"{seeds} seeds, {epochs} epochs", where="--seeds, --epochs", do=do)
+    if precision not in ("", *PRECISIONS):
+        raise UserError(
+            f"there is no precision {precision!r}", where="--precision", do=did_you_mean(precision, PRECISIONS)
+        )
+
+
 def read_wish(
     exhibit: Exhibit, scale: str, data: Iterable[str] = (), seeds: int = 0, epochs: int = 0, precision: str = ""
 ) -> Wish:
@@ -121,10 +141,7 @@ def read_wish(
     Raises:
         UserError: there is no such scale, or no name of images as one of those given.
     """
-    if scale not in SCALES:
-        raise UserError(f"there is no scale {scale!r}", where="--scale", do=did_you_mean(scale, SCALES))
-    if min(seeds, epochs) < 0:
-        raise UserError(f"{seeds} seeds, {epochs} epochs", where="--seeds, --epochs", do="give 1 or more")
+    check_words(scale, seeds, epochs, precision)
     bare, places = [], []
     for word in map(str, data):
         name, mark, place = word.partition("=")

@@ -99,9 +99,9 @@ def run_cells(
         UserError: a cell's settings are wrong; nothing was run.
         Interrupted: Ctrl-C or SIGTERM; running cells have saved themselves.
     """
-    if keep not in KEEP or workers < 0 or threads < 1:
-        do = f"keep is one of: {', '.join(KEEP)}; workers are at least 0, threads at least 1"
-        raise UserError(f"keep={keep}, workers={workers}, threads={threads}", where="iecl study", do=do)
+    check_how(workers=workers, threads=threads, keep=keep)
+    from iecl.training.machine import visible_gpus
+
     place, datasets, jobs = StudyFolder(folder), Datasets(), dict[str, _Job]()
     with StopFlag() as stop, log_to_terminal(quiet), ProgressLine(quiet) as line:
         light = [(cell, cell.config(datasets)) for cell in cells]  # what is wrong is told before torch is loaded
@@ -117,7 +117,7 @@ def run_cells(
                 job.request["evaluations"][key] = asdict(asked) | {"label": asked.label}
                 job.request["contents"][asked.data] = cell.measured_on(asked, datasets)
             job.request |= {"folder": str(place.path.absolute()), "keep": keep}
-        runner = _Runner(place, list(jobs.values()), workers, threads, retry, line)
+        runner = _Runner(place, list(jobs.values()), workers, threads, retry, line, visible_gpus())
         if not quiet:
             runner.announce()
         if not workers:
@@ -126,6 +126,17 @@ def run_cells(
             stop.is_polled = True
             runner.run(stop)
     return [_found(place, jobs[one.training].kind, jobs[one.training].config, one) for one in names]
+
+
+def check_how(*, workers: int, threads: int, keep: str) -> None:
+    """Refuse what cells cannot be run with.
+
+    Raises:
+        UserError: a number is too small, or `keep` is none of its words.
+    """
+    if keep not in KEEP or workers < 0 or threads < 1:
+        do = f"keep is one of: {', '.join(KEEP)}; workers are at least 0, threads at least 1"
+        raise UserError(f"keep={keep}, workers={workers}, threads={threads}", where="how cells are run", do=do)
 
 
 @dataclass
@@ -139,6 +150,8 @@ class _Job:
     """What its process is told."""
     began: float = 0.0
     handle: int = -1
+    gpu: str = ""
+    """Where it runs, if there are several and it asks for one."""
 
     @property
     def evaluations(self) -> tuple[str, ...]:
@@ -167,6 +180,7 @@ class _Runner:
     threads: int
     retry: bool
     line: ProgressLine
+    gpus: Sequence[str] = ()
     running: dict[subprocess.Popen[str], _Job] = field(default_factory=dict)
     estimate: Estimate = field(default_factory=Estimate)
     since: float = field(default_factory=time.time)
@@ -264,6 +278,11 @@ class _Runner:
             os.close(handle)
             self.ended += 1
             return
+        environment = os.environ | {"OMP_NUM_THREADS": str(self.threads)}
+        if len(self.gpus) > 1 and job.config.training.devices == 1:
+            used = [one.gpu for one in self.running.values()]
+            job.gpu = min(self.gpus, key=used.count)
+            environment |= {"CUDA_VISIBLE_DEVICES": job.gpu}
         with (self.place.runs / f"{job.name}.log").open("w", encoding="utf-8") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "iecl.studies.worker"],
@@ -271,7 +290,7 @@ class _Runner:
                 stdout=output,
                 stderr=output,
                 text=True,
-                env=os.environ | {"OMP_NUM_THREADS": str(self.threads)},
+                env=environment,
                 start_new_session=True,  # Ctrl-C is for this process, which tells the others
                 pass_fds=() if os.name == "nt" else (handle,),  # the lock lasts as long as either of us
             )

@@ -77,6 +77,13 @@ def choose_accelerator(asked: str) -> str:
     return asked
 
 
+def visible_gpus() -> list[str]:
+    """The CUDA devices that this process may use, as `CUDA_VISIBLE_DEVICES` names them."""
+    count = torch.cuda.device_count()
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return named[:count] if named else [str(number) for number in range(count)]
+
+
 def choose_precision(asked: str, accelerator: str) -> str:
     """bf16 where there are units for it: without them it was measured 30 times slower than 32 bits on a CPU."""
     if asked == "16-mixed" and accelerator == "cpu":  # Lightning would take bf16, and the settings would not say so
