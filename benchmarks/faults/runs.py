@@ -122,7 +122,10 @@ def is_clean(text: str) -> bool:
 
 
 def tally(results: list[bool]) -> Tally:
-    """Counts of what was tried."""
+    """Counts of what was tried; which of them were lost is said at once."""
+    for number, is_survived in enumerate(results):
+        if not is_survived:
+            print(f"lost: number {number + 1} of {len(results)}", flush=True)
     return len(results), sum(results), len(results) - sum(results)
 
 
@@ -161,7 +164,9 @@ def killed_worker() -> Tally:
             here.wait_for_step(5, process)
             parent = process.pid if devices == "1" else _ranks(process.pid)[1]
             children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
-            workers = [child for child in children if b"tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()]
+            workers = [
+                child for child in children if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()
+            ]
             os.kill(workers[0], signal.SIGKILL)
             _, err = process.communicate(timeout=MOMENT)
             named = "a process that decodes images was ended by SIGKILL" in err

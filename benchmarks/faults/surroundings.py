@@ -132,13 +132,13 @@ def damaged_shard() -> Tally:
             results.append(process.returncode == 1 and named and is_clean(err) and here.is_kept())
             resume = ["pretrain", "--out", str(here.out), "--resume"]
             if workers:  # without the shard
-                done = here.done([*resume, "--set", "data.bad_shards=skip", "--set", "data.max_unreadable=0.9"])
+                done = here.done([*resume, "--set", "data.bad_shards=skip"])
                 results.append(done.returncode == 0 and len(losses_of(here.out)) == len(losses))
             shards[1].write_bytes(whole)
             if not workers:
                 results.append(here.done(resume).returncode == 0 and losses_of(here.out) == losses)
         here.out = here.folder / "skipped"
-        skip = {"data__bad_shards": "skip", "data__max_unreadable": 0.9}
+        skip = {"data__bad_shards": "skip"}
         process = here.start(here.words(epochs=60, **more | skip))
         here.wait_for_step(5, process)
         os.truncate(shards[1], len(whole) // 2)
