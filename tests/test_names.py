@@ -103,7 +103,8 @@ def told(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     monkeypatch.setattr("iecl.pretraining._start", lambda config, *args, **options: config.method_settings())
     monkeypatch.setattr("iecl.api.Run", lambda path, things: path)
     monkeypatch.setattr("iecl.cli.pretrain.closing", lambda args, made: {})
-    code = main(["pretrain", "--data", "shapes", "--out", "nowhere", *words])
+    chosen = ["--backbone", "resnet10-w16", "--epochs", "3", "--image-size", "32", "--quiet"]  # so nothing is tried
+    code = main(["pretrain", "--data", "shapes", "--out", "nowhere", *chosen, *words])
     return code, capsys.readouterr().err
 
 

@@ -109,7 +109,7 @@ def test_another_evaluation_trains_nothing_and_folders_are_packed_once(finished:
     cells = [cell(images), cell(images, "fewshot", checkpoint_steps=3)]  # which is the same run
     before, waiting = look_at_cells(cells, folder)
     assert waiting.state == "waiting"
-    first, second = run_cells(cells, folder, keep="weights")
+    first, second = run_cells(cells, folder, keep="weights", workers=0)
     assert first.state == second.state == "done"
     assert first.names == before.names
     assert first.names.training == second.names.training
@@ -170,7 +170,7 @@ def test_one_failing_cell_leaves_the_others_and_is_run_again_on_request(
     assert "(simclr, seed 0) failed after" in told
     (same,) = run_cells([broken], folder)
     assert same.record == first[1].record
-    (again,) = run_cells([broken], folder, retry=True)
+    (again,) = run_cells([broken], folder, retry=True, workers=0)
     assert again.state == "failed"
     assert again.record["time"] > same.record["time"]
     assert [one.state for one in look_at_cells([cell(image_folder), broken], folder)] == ["done", "failed"]
@@ -179,7 +179,9 @@ def test_one_failing_cell_leaves_the_others_and_is_run_again_on_request(
 def test_cells_of_a_validation_run_are_measured_on_images_it_never_saw(image_folder: Path, tmp_path: Path) -> None:
     settings = SETTINGS | {"data": {"image_size": 16, "validation": True}}
     asked = (Measurement(name="knn"), Measurement(name="knn", part="test"))
-    (one,) = run_cells([Cell(data=str(image_folder), settings=settings, evaluations=asked)], tmp_path / "study")
+    (one,) = run_cells(
+        [Cell(data=str(image_folder), settings=settings, evaluations=asked)], tmp_path / "study", workers=0
+    )
     on_tenth, on_fifth = (one.record["evaluations"][key] for key in one.names.evaluations)
     assert one.record["training"]["images"] == on_tenth["n_train"]  # of the four fifths that are not for testing
     assert on_tenth["n_train"] + on_tenth["n_test"] == on_fifth["n_train"] == 32
@@ -321,7 +323,7 @@ def test_a_cell_starts_from_the_weights_it_names(tmp_path: Path) -> None:
     still = {"optimizer": {"lr": 1e-30, "weight_decay": 0.0}}
     one = replace(cell(make_images(tmp_path), epochs=1), init_from=str(source.directory.path))
     one = replace(one, settings={**one.settings, **still})
-    (done,) = run_cells([one], tmp_path / "study")
+    (done,) = run_cells([one], tmp_path / "study", workers=0)
     assert done.state == "done", done.record
     assert done.record["init_from"].startswith("weights-")
     (file,) = (tmp_path / "study" / "runs").glob("*/weights.safetensors")
