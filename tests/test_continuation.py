@@ -72,7 +72,7 @@ def test_a_run_cannot_be_extended_to_what_it_has_done(short: Path, tmp_path: Pat
     assert not (tmp_path / "short-4-epochs").exists()
 
 
-@pytest.mark.parametrize("kind", ["run", "file"])
+@pytest.mark.parametrize("kind", ["run", pytest.param("file", marks=pytest.mark.slow)])
 def test_a_new_run_starts_from_the_weights_of_another(
     kind: str, short: Path, image_folder: Path, tmp_path: Path, tiny: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,7 +19,7 @@ from iecl.errors import UserError
 from iecl.saib.certified import CertifiedSAIB
 from iecl.saib.printed import SAIB
 
-LONG = ("listing", "overhead", "memory", "startup", "training", "pipeline")
+LONG = ("evaluation", "listing", "overhead", "memory", "startup", "training", "pipeline")
 """These start processes or build many networks."""
 ABSENT = ("lightly", "kornia", "stable_pretraining")
 

@@ -38,6 +38,7 @@ def test_suggestions_follow_the_machine(
     assert made["batch size"]["flag"] == "--batch-size 16"
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_a_run_of_the_suggested_kind_takes(photos: Path) -> None:
     line = planned([str(photos)], "", 0.5, quiet=True)
     assert line.startswith("ie-cl with resnet10-w32, 400 epochs in batches of 16: about ")

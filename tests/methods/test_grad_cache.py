@@ -294,6 +294,7 @@ def state_after_a_step(case: str, rank: int = 0, world: int = 1) -> dict[str, Te
     )
 
 
+@pytest.mark.slow
 def test_two_processes_with_chunks_take_the_step_of_one_without(tmp_path: Path) -> None:
     cases = ["simclr", "moco-v2"]
     run_in_two_processes(state_after_a_step, cases, tmp_path)

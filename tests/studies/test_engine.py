@@ -276,7 +276,8 @@ def test_cells_at_a_time_have_a_gpu_each_unless_they_ask_for_several(
 
 
 @on_linux
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_runner_that_is_stopped_leaves_no_process_and_the_same_call_goes_on(
     image_folder: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -229,6 +229,7 @@ class Command:
         return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes where Linux lists them")
 def test_two_processes_stop_with_their_parent_and_die_with_one_line(
     image_folder: Path, tmp_path: Path, tiny: list[str]

@@ -124,6 +124,7 @@ def test_bytes_of_an_image_are_near_those_that_a_step_really_holds(method: str) 
     assert counted.saved.at(16, 16) - counted.saved.at(8, 8) == pytest.approx(8 * tried.image, rel=0.35)
 
 
+@pytest.mark.slow
 def test_what_is_computed_again_is_held_a_chunk_or_a_block_at_a_time() -> None:
     whole = count_step(planned("simclr"))
     few, more, all_of_it = (count_step(planned("simclr", f"training.grad_cache={n}")) for n in (4, 16, 1000))
