@@ -137,7 +137,7 @@ def first_hour_part() -> str:
             f"{row['seconds']:.0f} s",
             str(row["load"]),
             str(row["code"]),
-            chosen_in_short(row["chosen"]) or row["last_line"],
+            chosen_in_short(row["chosen"]) or row["last_line"].partition(" (--")[0],
             row["estimate"].partition(" of memory")[0].removeprefix("about ").replace(" ", "\N{NO-BREAK SPACE}"),
         ]
         for row in found.get("rows", [])

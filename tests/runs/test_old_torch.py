@@ -1,6 +1,7 @@
 """A torch that cannot write shares of weights trains all the same, and says what it lacks where they are asked for."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,19 @@ from iecl.errors import UserError
 from iecl.runs.shards import with_shards
 from iecl.training.machine import make_fabric
 from iecl.training.settings import TrainingSettings
+from iecl.training.sharding import put_shards
 
 
 def test_what_an_older_torch_lacks_is_imported_where_it_is_used() -> None:
     for path in Path(iecl.__file__).parent.rglob("*.py"):
         at_once = [part for part in ast.parse(path.read_text()).body if isinstance(part, ast.Import | ast.ImportFrom)]
         assert not any("hf_storage" in ast.unparse(part) for part in at_once), path
+
+
+def test_a_checkpoint_of_whole_tensors_needs_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.distributed.checkpoint.hf_storage", None)
+    state = {"method": {"weight": torch.ones(1)}, "optimizer": {"state": {}}, "step": 1}
+    assert put_shards(tmp_path, state) is state
 
 
 def test_shares_are_refused_by_the_version_that_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

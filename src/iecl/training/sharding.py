@@ -116,8 +116,6 @@ def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: a file cannot be written.
     """
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter  # which an older torch lacks
-
     apart: dict[str, Any] = {}
 
     def take(name: str, value: Any) -> Any:
@@ -129,6 +127,8 @@ def put_shards(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     rest = with_tensors(state, take)
     if not apart:
         return state
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter  # which an older torch lacks
+
     names = (f"{PREFIX}{state['step']}" + (f"-{number}" if number else "") for number in count())
     free = next(name for name in names if not (folder / name).exists())
     place = folder / parallel.gather_objects(free)[0]
