@@ -40,7 +40,7 @@ def key_of(config: RunConfig) -> str:
 def images_of(config: RunConfig) -> int:
     """How many images there are to train on; a named dataset knows it without being there."""
     facts = FACTS.get(config.data.name)
-    return facts.train if facts else count_images(config.data)
+    return facts.pretrain if facts else count_images(config.data)
 
 
 def try_out(wish: Wish, quiet: bool = True) -> dict[str, Any]:
@@ -66,6 +66,7 @@ def try_out(wish: Wish, quiet: bool = True) -> dict[str, Any]:
             row["batch_size"] = config.training.batch_size
             images, fake = images_of(config), replace(config.data, name="digits", num_workers=0, root="")
             ready = replace(config, data=fake, training=on_this_machine(config.training))
+            real = replace(ready, data=replace(config.data, num_workers=0))
             try:
                 trial = try_steps(ready)
             except (UserError, RuntimeError, MemoryError) as problem:
@@ -74,11 +75,11 @@ def try_out(wish: Wish, quiet: bool = True) -> dict[str, Any]:
             weights = weight_bytes(ready)
             more = SHARES * max(0, weights - trial.weights) / 2**20  # a block that grows with the batch
             known[key] = {
-                "megabytes": round(trial.megabytes(ready, images) + more),
+                "megabytes": round(trial.megabytes(real, images) + more),
                 "seconds": trial.seconds,
                 "look": trial.look_seconds,
             }
-            rows.append(row | known[key] | {"epoch": trial.epoch_seconds(ready, images), "weights": weights})
+            rows.append(row | known[key] | {"epoch": trial.epoch_seconds(real, images), "weights": weights})
             _file().parent.mkdir(parents=True, exist_ok=True)
             write_json(_file(), known)
     return {"exhibit": wish.exhibit.name, "scale": wish.scale, "rows": rows, "text": _table(rows)} | expect(wish)
