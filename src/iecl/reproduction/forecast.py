@@ -82,7 +82,7 @@ def try_out(wish: Wish, quiet: bool = True) -> dict[str, Any]:
             rows.append(row | known[key] | {"epoch": trial.epoch_seconds(real, images), "weights": weights})
             _file().parent.mkdir(parents=True, exist_ok=True)
             write_json(_file(), known)
-    made = {"exhibit": wish.exhibit.name, "scale": wish.scale, "rows": rows, "text": _table(rows)}
+    made: dict[str, Any] = {"exhibit": wish.exhibit.name, "scale": wish.scale, "rows": rows, "text": _table(rows)}
     is_kept = wish.exhibit.kind not in STEPS and not any("error" in row for row in rows)
     made["disk_megabytes"] = room_of([cell.config(datasets) for cell in cells.values()]) if is_kept else 0
     return made | expect(wish)
