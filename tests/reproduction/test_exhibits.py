@@ -66,6 +66,17 @@ def test_a_full_table_has_the_batch_epochs_and_network_that_are_printed() -> Non
     assert second["IE-CL", "stl10"].saib.patch_size == 8
 
 
+def test_memory_of_a_full_run_does_not_hold_imagenet_which_is_read_from_files() -> None:
+    from iecl.reproduction.forecast import images_of
+    from iecl.training.trial import kept_megabytes
+
+    kept = {name: kept_megabytes(c, images_of(c)) for (_, name), c in configs("T2a", "full").items()}
+    assert {name: round(size) for name, size in kept.items()} == {
+        **{"cifar10": 146, "cifar100": 146, "stl10": 2769},  # with 100,000 images without label
+        "imagenet": 0,
+    }
+
+
 def test_rows_of_the_ablation_have_the_parts_that_their_names_say() -> None:
     parts = {
         row: (config.saib.form, config.objective.entropy, config.objective.kl, config.objective.encoder)

@@ -41,7 +41,8 @@ def test_an_exhibit_leaves_tables_and_figures_without_paths(name: str, place: Pa
     assert {cell["state"] for cell in made["cells"]} == {"done"}
     assert made["verdict"] == "not testable here"
     files = {kind: Path(path) for kind, path in made["files"].items()}
-    assert set(files) == {"md", "csv", "json", "png"} | ({"svg"} if name != "F5" else set())
+    assert set(files) == {"md", "csv", "json", "png", "svg"}
+    assert files["svg"].read_text().startswith("<?xml")
     found = json.loads(files["json"].read_text())
     assert str(place) not in files["json"].read_text() + files["md"].read_text()
     assert {key: found[key] for key in ("exhibit", "scale", "data")} == {
@@ -98,6 +99,7 @@ def test_a_dry_run_takes_steps_and_then_the_list_knows_time_and_memory(
     made = smoke("F7", place, out="dry", dry=True)
     assert [row["row"] for row in made["rows"]] == ["MoCo-v2", "+ block"]
     assert all(row["seconds"] > 0 and row["megabytes"] > 100 for row in made["rows"])
+    assert made["disk_megabytes"] > 1
     assert not (place / "dry").exists()
     known = expect(wish)
     assert known["hours"] > 0

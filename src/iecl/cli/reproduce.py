@@ -74,7 +74,8 @@ def _summary(one: dict[str, Any]) -> str:
     words = f"{one['exhibit']}, {one['scale']}: {counted(one['cells'], 'cell')}"
     if one["hours"] is None:
         return words
-    return f"{words}, {duration(3600 * one['hours'])} one after the other, {one['gigabytes']:.1f} GB of memory"
+    words += f", {duration(3600 * one['hours'])} one after the other, {one['gigabytes']:.1f} GB of memory"
+    return words + (f", at most {one['disk_megabytes']:,} MB on the disk" if one["disk_megabytes"] else "")
 
 
 def _list(args: argparse.Namespace) -> dict[str, Any]:

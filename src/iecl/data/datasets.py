@@ -33,6 +33,14 @@ class Facts:
     origin: str
     splits: tuple[str, ...] = ("train", "test", "pretrain")
     """`pretrain` is what a pretraining run should see: `train`, and what there is without labels."""
+    unlabeled: int = 0
+    are_files: bool = False
+    """Whether images are read from files in each epoch; those of the other datasets are in memory."""
+
+    @property
+    def pretrain(self) -> int:
+        """How many images a pretraining run sees."""
+        return self.train + self.unlabeled
 
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -54,14 +62,15 @@ FACTS: dict[str, Facts] = {
     "stl10": Facts(
         96, 96, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713), 10, 5_000, 8_000,
         "Coates, Ng and Lee 2011; 100,000 more images have no label",
-        splits=("train", "test", "pretrain", "unlabeled"),
+        splits=("train", "test", "pretrain", "unlabeled"), unlabeled=100_000,
     ),
     "imagenet": Facts(
-        224, 375, IMAGENET_MEAN, IMAGENET_STD, 1_000, 1_281_167, 50_000, "Russakovsky et al. 2015; test is `val`"
+        224, 375, IMAGENET_MEAN, IMAGENET_STD, 1_000, 1_281_167, 50_000, "Russakovsky et al. 2015; test is `val`",
+        are_files=True,
     ),
     "imagenet100": Facts(
         224, 375, IMAGENET_MEAN, IMAGENET_STD, 100, 126_689, 5_000,
-        "classes chosen by Tian, Krishnan and Isola 2020; test is `val`",
+        "classes chosen by Tian, Krishnan and Isola 2020; test is `val`", are_files=True,
     ),
 }  # fmt: skip
 

@@ -129,7 +129,7 @@ def count_images(settings: DataSettings) -> int:
     """
     kind = kind_of(settings)
     if kind == "named":
-        count = FACTS[settings.name].train
+        count = FACTS[settings.name].pretrain
     elif kind == "packed":
         count = len(open_packed(Path(settings.name)).part_for("pretrain").tables["labels"])
     elif kind == "shards":

@@ -1,5 +1,6 @@
 """An exhibit from Python and from the command."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from iecl.settings import merge
 from iecl.studies.engine import check_how
 
 FOLDER = "reproductions"
+log = logging.getLogger("iecl.reproduction")
 
 
 @speaks_python
@@ -159,7 +161,8 @@ def _cells(wish: Wish, out: Path, folder: Path, *, look: bool, how: dict[str, An
     else:
         configs = check_images(cells.values())
         configs += check_images(sources.values())
-        check_room(configs, place, workers=how["workers"], keep=how["keep"])
+        need = check_room(configs, place, workers=how["workers"], keep=how["keep"])
+        log.info("%s takes at most %s MB on the disk, images aside", wish.exhibit.name, f"{need:,}")
         cells |= _with_blocks(cells, sources, place, how)
         found = run_cells(list(cells.values()), place, **how)
     status = dict(zip(cells, found, strict=True))

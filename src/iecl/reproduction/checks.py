@@ -77,14 +77,9 @@ def check_room(configs: Sequence[RunConfig], folder: Path, *, workers: int, keep
     Raises:
         UserError: the disk has less.
     """
-    from iecl.reproduction.forecast import key_of
+    from iecl.reproduction.forecast import room_of
 
-    kinds = {key_of(config): config for config in configs}
-    sizes = {key: _megabytes(config) for key, config in kinds.items()}
-    times = [sizes[key_of(config)] for config in configs]
-    working = max(running for running, _, _ in times) * max(1, workers)
-    stays = {"none": 0.0, "weights": sum(kept for _, kept, _ in times), "all": sum(a + c for a, _, c in times)}[keep]
-    need, place = round(working + stays), folder.absolute()
+    need, place = room_of(configs, workers=workers, keep=keep), folder.absolute()
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free // 2**20
@@ -92,17 +87,3 @@ def check_room(configs: Sequence[RunConfig], folder: Path, *, workers: int, keep
         do = "name another --out, or add --keep none"
         raise UserError(f"it will take about {need:,} MB, {free:,} MB are free", where=str(place), do=do)
     return need
-
-
-def _megabytes(config: RunConfig) -> tuple[float, float, float]:
-    """Of a run while it trains; of what stays as weights, moments that were asked for included; and of the backbone."""
-    from iecl.reproduction.forecast import MANY
-    from iecl.training.advice import KEPT
-    from iecl.training.factory import assemble_method
-
-    method = assemble_method(config, samples=MANY, classes=2)
-    weights = sum(p.numel() for p in method.parameters()) * 4 / 2**20
-    backbone = sum(p.numel() for p in method.encoder().parameters()) * 4 / 2**20
-    checkpoint = weights * (3 if config.optimizer.name == "adamw" else 2)
-    asked = len(config.training.kept_epochs()) * checkpoint
-    return (KEPT + 1) * checkpoint + asked, backbone + asked, backbone

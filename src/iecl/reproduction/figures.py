@@ -1,6 +1,7 @@
 """Figures of exhibits: differences with their intervals beside the paper's, and curves over training."""
 
 import logging
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,7 @@ from textwrap import fill
 from typing import Any
 
 from iecl.errors import lacking
+from iecl.files import write_atomically
 
 log = logging.getLogger("iecl.reproduction")
 OURS, PAPER, MUTED = "#0b5394", "#b45f06", "#8a8a8a"
@@ -34,7 +36,7 @@ def draw(made: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
     panels = [panel for panel in made["panels"] if panel["is_claimed"] and any(row["n"] for row in panel["rows"])]
     if made["kind"] == "gallery":
-        return {"png": str(folder / made["gallery"]["file"])} if "gallery" in made else {}
+        return _with_svg(folder / made["gallery"]["file"]) if "gallery" in made else {}
     if not panels:
         return {}
     with rc_context(TEXT):
@@ -46,6 +48,19 @@ def draw(made: Mapping[str, Any], folder: Path) -> dict[str, str]:
             figure = _intervals(Figure, panels, made)
         figure.suptitle(f"{made['exhibit']}: {made['title']}", fontsize=10, x=0.01, ha="left")
         return {kind: _save(figure, folder / f"{made['exhibit']}.{kind}") for kind in ("svg", "png")}
+
+
+def _with_svg(png: Path) -> dict[str, str]:
+    """A sheet of images, and the same within an SVG, as pages take figures."""
+    from PIL import Image
+
+    with Image.open(png) as image:
+        size = 'width="{}" height="{}"'.format(*image.size)
+    content = b64encode(png.read_bytes()).decode()
+    picture = f'<image {size} href="data:image/png;base64,{content}"/>'
+    out = png.with_suffix(".svg")
+    write_atomically(out, f'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg" {size}>{picture}</svg>\n')
+    return {"png": str(png), "svg": str(out)}
 
 
 def _laid_out(figure: Any, count: int, width: float, height: float, *, is_shared: bool) -> tuple[Any, list[Any]]:

@@ -40,7 +40,7 @@ def key_of(config: RunConfig) -> str:
 def images_of(config: RunConfig) -> int:
     """How many images there are to train on; a named dataset knows it without being there."""
     facts = FACTS.get(config.data.name)
-    return facts.train if facts else count_images(config.data)
+    return facts.pretrain if facts else count_images(config.data)
 
 
 def try_out(wish: Wish, quiet: bool = True) -> dict[str, Any]:
@@ -66,6 +66,7 @@ def try_out(wish: Wish, quiet: bool = True) -> dict[str, Any]:
             row["batch_size"] = config.training.batch_size
             images, fake = images_of(config), replace(config.data, name="digits", num_workers=0, root="")
             ready = replace(config, data=fake, training=on_this_machine(config.training))
+            real = replace(ready, data=replace(config.data, num_workers=0))
             try:
                 trial = try_steps(ready)
             except (UserError, RuntimeError, MemoryError) as problem:
@@ -74,14 +75,17 @@ def try_out(wish: Wish, quiet: bool = True) -> dict[str, Any]:
             weights = weight_bytes(ready)
             more = SHARES * max(0, weights - trial.weights) / 2**20  # a block that grows with the batch
             known[key] = {
-                "megabytes": round(trial.megabytes(ready, images) + more),
+                "megabytes": round(trial.megabytes(real, images) + more),
                 "seconds": trial.seconds,
                 "look": trial.look_seconds,
             }
-            rows.append(row | known[key] | {"epoch": trial.epoch_seconds(ready, images), "weights": weights})
+            rows.append(row | known[key] | {"epoch": trial.epoch_seconds(real, images), "weights": weights})
             _file().parent.mkdir(parents=True, exist_ok=True)
             write_json(_file(), known)
-    return {"exhibit": wish.exhibit.name, "scale": wish.scale, "rows": rows, "text": _table(rows)} | expect(wish)
+    made: dict[str, Any] = {"exhibit": wish.exhibit.name, "scale": wish.scale, "rows": rows, "text": _table(rows)}
+    is_kept = wish.exhibit.kind not in STEPS and not any("error" in row for row in rows)
+    made["disk_megabytes"] = room_of([cell.config(datasets) for cell in cells.values()]) if is_kept else 0
+    return made | expect(wish)
 
 
 def weight_bytes(config: RunConfig) -> int:
@@ -132,3 +136,26 @@ def _seconds(known: Mapping[str, float], cell: Cell, config: RunConfig, wish: Wi
     passes = [one.options.get("epochs", 200) if one.options.get("mode") == "literal" else 1 for one in cell.evaluations]
     images = images_of(config)
     return images * (config.training.epochs * known["seconds"] + 1.2 * max(passes) * known["look"])
+
+
+def room_of(configs: Sequence[RunConfig], *, workers: int = 1, keep: str = "weights") -> int:
+    """Megabytes that cells take on the disk at most: those that run, and what stays of those that ended."""
+    kinds = {key_of(config): config for config in configs}
+    sizes = {key: _megabytes(config) for key, config in kinds.items()}
+    times = [sizes[key_of(config)] for config in configs]
+    working = max(running for running, _, _ in times) * max(1, workers)
+    stays = {"none": 0.0, "weights": sum(kept for _, kept, _ in times), "all": sum(a + c for a, _, c in times)}[keep]
+    return round(working + stays)
+
+
+def _megabytes(config: RunConfig) -> tuple[float, float, float]:
+    """Of a run while it trains; of what stays as weights, moments that were asked for included; and of the backbone."""
+    from iecl.training.advice import KEPT
+    from iecl.training.factory import assemble_method
+
+    method = assemble_method(config, samples=MANY, classes=2)
+    weights = sum(p.numel() for p in method.parameters()) * 4 / 2**20
+    backbone = sum(p.numel() for p in method.encoder().parameters()) * 4 / 2**20
+    checkpoint = weights * (3 if config.optimizer.name == "adamw" else 2)
+    asked = len(config.training.kept_epochs()) * checkpoint
+    return (KEPT + 1) * checkpoint + asked, backbone + asked, backbone

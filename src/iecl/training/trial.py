@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from iecl import parallel
 from iecl.console import ProgressLine
-from iecl.data.datasets import DATASETS
+from iecl.data.datasets import FACTS
 from iecl.data.factory import list_source
 from iecl.data.folder import FolderSource
 from iecl.data.shard_source import ShardSource
@@ -131,7 +131,9 @@ class Trial:
 def kept_megabytes(config: RunConfig, images: int) -> float:
     """MB of decoded images in memory; 0: they are decoded in each epoch."""
     size = config.data.channels * config.data.decode_size**2 * images / 2**20
-    return size if size <= config.data.cache_megabytes or config.data.name in DATASETS else 0.0
+    if config.data.name in FACTS:
+        return 0.0 if FACTS[config.data.name].are_files else size
+    return size if size <= config.data.cache_megabytes else 0.0
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has not typed it
