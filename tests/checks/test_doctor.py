@@ -110,6 +110,11 @@ def test_every_planted_fault_is_found_and_nothing_else(tmp_path: Path) -> None:
         "exact": {"again-2.bmp"},
     }
     assert rows["exact"]["again-2.bmp"]["other"] == "again-1.png"
+    assert {path: row["note"] for path, row in rows["channels"].items()} == {
+        "cmyk.jpg": "CMYK",
+        "alpha.png": "RGB, transparent",
+        "moving.gif": "palette",
+    }
     assert result["to_exclude"] == 5
 
 

@@ -1,6 +1,8 @@
 """The page in a browser that has no network: it draws itself, asks for nothing, and answers pointer and keys."""
 
 import json
+import re
+import zlib
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,15 +132,25 @@ def test_colors_follow_the_column_that_is_chosen(opened: Browser) -> None:
     assert len({words for words, _ in seen}) == len({picture for _, picture in seen}) == 3
 
 
-def test_a_printed_page_is_light_and_without_buttons(opened: Browser) -> None:
+def test_a_printed_page_is_light_shows_the_map_and_has_no_buttons(opened: Browser) -> None:
+    opened.prefer("dark")
+    opened.until("!!document.querySelector('canvas.paper').dataset.k")  # drawn for printers before they ask
+    wide, filled = opened.run(
+        "((one) => [one.width, one.getContext('2d').getImageData(0, 0, one.width, one.height).data"
+        ".filter((value, i) => i % 4 === 3 && value).length])(document.querySelector('canvas.paper'))"
+    )
+    printed = b64decode(opened.ask("Page.printToPDF")["data"])
+    images = re.findall(
+        rb"<<([^<>]*/Width %d\b[^<>]*/DeviceGray[^<>]*)>>\s*stream\r?\n(.*?)endstream" % wide, printed, re.DOTALL
+    )
+    shares = [np.frombuffer(zlib.decompress(raw), np.uint8) > 0 for _, raw in images]  # what is not transparent
+    assert max(share.sum() for share in shares) == pytest.approx(filled, rel=0.01)
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     opened.ask("Emulation.setEmulatedMedia", media="print", features=dark)
-    picture = "document.querySelector('canvas.base').toDataURL()"
-    printed = opened.run(picture)
-    shown = opened.run("[...document.querySelectorAll('nav, .tools, .copy')].filter((one) => one.offsetParent).length")
+    shown = opened.run(
+        "[...document.querySelectorAll('nav, .tools, .copy, .base')].filter((one) => one.offsetParent).length"
+    )
     paper = opened.run("getComputedStyle(document.body).backgroundColor")
-    opened.ask("Emulation.setEmulatedMedia", media="", features=dark)
-    opened.until(f"{picture} !== {json.dumps(printed)}")  # on the screen the points have the colors of the dark page
     opened.ask("Emulation.setEmulatedMedia", media="", features=[])
     assert (shown, paper) == (0, "rgb(255, 255, 255)")
 

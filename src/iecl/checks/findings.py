@@ -24,6 +24,9 @@ _NAMES = {
     "NPY": ".npy",
 }
 EXTENSIONS = {name[:4].encode(): frozenset(names.encode().split()) for name, names in _NAMES.items()}
+_MODES = {b"1": "1 bit", b"P": "palette", b"PA": "palette, transparent", b"L": "gray", b"LA": "gray, transparent"}
+_MODES |= {b"RGBA": "RGB, transparent", b"F": "floating point", b"I;16": "gray", b"I": "gray"}
+"""What Pillow calls otherwise."""
 _CUT = ("truncated", "empty file")
 _FACTOR = 2.0
 """Times smaller or larger than usual that a side may always be."""
@@ -61,7 +64,8 @@ def file_findings(scan: Scan) -> Iterator[Finding]:
             yield Finding("animated", number, note=_full(content))
         mode = (row["mode"].item(), bool(row["is_deep"]))
         if (mode[1] or mode[0] not in (b"RGB", b"L")) and mode != usual[0][0]:
-            yield Finding("channels", number, note=mode[0].decode() + (", more than 8 bits" if mode[1] else ""))
+            words = _MODES.get(mode[0], mode[0].decode())
+            yield Finding("channels", number, note=words + (", more than 8 bits" if mode[1] else ""))
 
 
 def _full(content: bytes) -> str:

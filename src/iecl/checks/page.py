@@ -155,10 +155,11 @@ def _list(made: Diagnosis, name: str, row: dict[str, Any], found: list[Finding])
 
 
 def _chosen(found: list[Finding]) -> list[Finding]:
-    """Some that are spread over all; of the copies of one image the first."""
-    first: dict[tuple[str, int], Finding] = {}
+    """Some that are spread over all; of the copies of one image the first, of two that found each other one."""
+    first: dict[tuple[int, ...], Finding] = {}
     for one in found:
-        first.setdefault(("one", one.number) if one.group is None else ("group", one.group), one)
+        pair = (one.number,) if one.other is None else tuple(sorted((one.number, one.other)))
+        first.setdefault(pair if one.group is None else (-1, one.group), one)
     single = list(first.values())
     places = np.linspace(0, len(single) - 1, min(SHOWN, len(single))).round().astype(int)
     return [single[place] for place in places]

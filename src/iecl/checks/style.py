@@ -53,11 +53,12 @@ table.list th { font-weight: 400; white-space: normal; overflow-wrap: anywhere; 
 .bar { min-width: 8rem; }
 code { font-size: .88em; background: var(--card); border: 1px solid var(--line); border-radius: .25rem; padding: 0 .3em;
   white-space: nowrap; }
-@media (max-width: 44rem) { .overview :is(th, td):nth-child(n+3):not(:nth-child(5)) { display: none; }
+@media screen and (max-width: 44rem) { .overview :is(th, td):nth-child(n+3):not(:nth-child(5)) { display: none; }
   .bars th { width: 8rem; } .bar { min-width: 4rem; }
   .advice tr { display: grid; grid-template-columns: 8rem 1fr; border-bottom: 1px solid var(--line); }
   .advice :is(th, td) { border: 0; padding-bottom: 0; } .advice td:nth-child(n+3) { grid-column: 2; }
   .advice td:last-child { padding-bottom: .4rem; color: var(--soft); } }
 @media print { :root { color-scheme: light; --back: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #ccc;
-  --accent: #0b6e6e; --warn: #8a3d10; --hint: #4a4e7c; } .tile, tr { break-inside: avoid; } }
+  --accent: #0b6e6e; --warn: #8a3d10; --hint: #4a4e7c; } * { print-color-adjust: exact; } body { font-size: 12px; }
+  .tile, tr { break-inside: avoid; } h2, section > p { break-after: avoid; } main { padding: 0; } }
 """

@@ -42,7 +42,7 @@ function stepsOf(panels) {
 
 class Chart {
   constructor(panel) {
-    Object.assign(this, { panel, width: 350, height: 190, left: 46, right: 8, top: 10, bottom: 24, drag: null });
+    Object.assign(this, { panel, width: 350, height: 190, left: 46, right: 14, top: 10, bottom: 24, drag: null });
     this.svg = draw("svg", {
       viewBox: `0 0 ${this.width} ${this.height}`, role: "img", tabindex: 0, class: "chart",
       "aria-label": described(panel),

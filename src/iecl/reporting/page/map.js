@@ -26,8 +26,8 @@ class PlaneMap {
     this.colorBy(0);
     new ResizeObserver(() => this.resize()).observe(this.base);
     this.sheets.ready.then(() => this.later());
-    const looks = [[window, "iecl-theme"], [matchMedia("(prefers-color-scheme: dark)"), "change"], [matchMedia("print"), "change"]];
-    for (const [target, name] of looks) target.addEventListener(name, () => this.wide && this.render()); // at once: paper does not wait
+    const looks = [[window, "iecl-theme"], [matchMedia("(prefers-color-scheme: dark)"), "change"]];
+    for (const [target, name] of looks) target.addEventListener(name, () => this.later());
   }
 
   // --- what is on the page
@@ -38,6 +38,7 @@ class PlaneMap {
     this.base = el("canvas", { class: "base", tabindex: 0, role: "img",
       "aria-label": `Map of ${counted(this.count, "image")}: images that the network finds alike are near each other. ${help}` });
     this.top = el("canvas", { class: "top", "aria-hidden": "true" });
+    this.paper = el("canvas", { class: "paper", "aria-hidden": "true" }); // for printers: light, and drawn before they ask
     this.tip = el("div", { class: "tip card", hidden: true });
     this.live = el("div", { class: "offscreen", "aria-live": "polite" });
     this.legend = el("div", { class: "legend" });
@@ -61,8 +62,8 @@ class PlaneMap {
         el("span", { class: "group" }, button("+", () => this.zoom(1.5), { "aria-label": "zoom in" }),
           button("−", () => this.zoom(1 / 1.5), { "aria-label": "zoom out" }), button("Fit", () => this.fit())),
         el("label", {}, pictures, " Pictures")),
-      el("div", { class: "stage" }, this.base, this.top, this.tip), this.live, this.legend, this.note,
-      el("p", { class: "note" }, help), this.list);
+      el("div", { class: "stage" }, this.base, this.paper, this.top, this.tip), this.live, this.legend, this.note,
+      el("p", { class: "note keyboard" }, help), this.list);
     const events = { pointermove: "move", pointerdown: "press", pointerup: "lift", pointercancel: "lift",
       pointerleave: "leave", wheel: "turn", keydown: "key", dblclick: "fit" };
     for (const [name, method] of Object.entries(events)) {
@@ -101,11 +102,8 @@ class PlaneMap {
   }
 
   // The color of each value as red, green and blue; what is not in focus is gray.
-  palette() {
-    const parsed = (name) => {
-      const hex = styleOf(name);
-      return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-    };
+  palette(canvas) {
+    const parsed = (name) => parsedColor(name, canvas);
     const gray = parsed("--dim"), column = this.column;
     if (!column.classes) {
       const stops = ["--n0", "--n1", "--n2", "--n3"].map(parsed);
@@ -140,7 +138,7 @@ class PlaneMap {
           if (!this.chosen.delete(value)) this.chosen.add(value);
           this.drawLegend();
           this.later();
-        } }, swatch, column.classes[value], el("small", {}, column.sizes[value].toLocaleString("en")));
+        } }, swatch, short(column.classes[value]), el("small", {}, column.sizes[value].toLocaleString("en")));
     }));
     if (column.order.length > shown.length) this.legend.append(`and ${column.order.length - shown.length} more`);
     if (this.chosen.size) {
@@ -157,13 +155,18 @@ class PlaneMap {
   resize() {
     const box = this.base.getBoundingClientRect(), ratio = Math.min(2, window.devicePixelRatio || 1);
     if (!box.width || !box.height) return;
-    const isFresh = !this.wide;
+    const before = this.wide && Math.min(box.width / this.wide, box.height / this.tall);
     Object.assign(this, { wide: box.width, tall: box.height, ratio });
-    for (const canvas of [this.base, this.top]) {
+    for (const canvas of [this.base, this.top, this.paper]) {
       canvas.width = Math.round(box.width * ratio);
       canvas.height = Math.round(box.height * ratio);
     }
-    if (isFresh) this.fit(); else this.later();
+    if (!before) {
+      this.fit();
+      return;
+    }
+    this.view.k *= before; // the same part of the map
+    this.render(); // at once: the canvas is empty now
   }
 
   fit() {
@@ -187,8 +190,14 @@ class PlaneMap {
   }
 
   render() {
-    const began = performance.now(), { base, view, ratio } = this, context = base.getContext("2d");
-    const wide = base.width, tall = base.height;
+    this.renderOn(this.base);
+    this.drawTop();
+    clearTimeout(this.printing);
+    this.printing = setTimeout(() => this.renderOn(this.paper), 400);
+  }
+
+  renderOn(canvas) {
+    const { view, ratio } = this, context = canvas.getContext("2d"), wide = canvas.width, tall = canvas.height;
     if (!this.pixels || this.pixels.width !== wide || this.pixels.height !== tall) {
       this.pixels = context.createImageData(wide, tall);
     }
@@ -197,7 +206,7 @@ class PlaneMap {
     const stretch = view.k * FULL / Math.min(this.wide, this.tall);
     const radius = Math.max(1.1, Math.min(5, 130 / Math.sqrt(this.count)) * Math.min(2.2, Math.max(1, Math.sqrt(stretch)))) * ratio;
     const stamp = this.stamped(radius, wide), edge = Math.ceil(radius) + 1, xy = this.layout.xy, k = view.k * ratio;
-    const values = this.column.values, colors = Float64Array.from([...this.palette(), this.gray()].flat());
+    const values = this.column.values, colors = Float64Array.from([...this.palette(canvas), parsedColor("--dim", canvas)].flat());
     const last = colors.length - 3, isFocused = this.chosen.size || this.selected;
     const stride = coprime(this.count);
     for (let pass = isFocused ? 0 : 1; pass < 2; pass++) {
@@ -222,14 +231,8 @@ class PlaneMap {
       }
     }
     context.putImageData(this.pixels, 0, 0);
-    if (this.isShowingPictures) this.drawPictures(context);
-    this.drawTop();
-    Object.assign(base.dataset, { x: view.x, y: view.y, k: view.k, ms: (performance.now() - began).toFixed(2) });
-  }
-
-  gray() {
-    const hex = styleOf("--dim");
-    return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+    if (this.isShowingPictures) this.drawPictures(canvas);
+    Object.assign(canvas.dataset, view);
   }
 
   // A round dot: where its pixels lie from its middle, and how much of each it covers.
@@ -248,8 +251,9 @@ class PlaneMap {
   }
 
   // Thumbnails where there is room for them, framed in the colors of their points.
-  drawPictures(context) {
-    const side = 42 * this.ratio, taken = new Map(), stride = coprime(this.count), colors = this.palette();
+  drawPictures(canvas) {
+    const side = 42 * this.ratio, taken = new Map(), stride = coprime(this.count), colors = this.palette(canvas);
+    const context = canvas.getContext("2d");
     context.lineWidth = 2 * this.ratio;
     for (let n = 0, i = 0; n < this.count; n++, i = (i + stride) % this.count) {
       if (this.tileOf[i] < 0 || (this.selected && !this.selected[i])) continue;
@@ -462,6 +466,11 @@ class PlaneMap {
     else return;
     event.preventDefault();
   }
+}
+
+function parsedColor(name, at) {
+  const hex = styleOf(name, at);
+  return [1, 3, 5].map((from) => parseInt(hex.slice(from, from + 2), 16));
 }
 
 // A step through all points that leaves none out: neighbors in the list, often of one class, are not drawn in a row.

@@ -103,7 +103,7 @@ const sections = {
     if (!page.panels.length) return el("p", {}, "Nothing was recorded yet.");
     const main = page.panels.filter((panel) => !panel.is_other), other = page.panels.filter((panel) => panel.is_other);
     const grid = (some) => el("div", { class: "grid" }, some.map((panel) => new Chart(withLooks(panel, page)).element));
-    return [el("p", { class: "note" }, "Point at a curve to read it; drag to zoom all of them to a stretch of steps; double click to see everything."),
+    return [el("p", { class: "note keyboard" }, "Point at a curve to read it; drag to zoom all of them to a stretch of steps; double click to see everything."),
       grid(main), other.length > 0 && lazily(`${counted(other.length, "further reading")}`, () => grid(other))];
   },
 
@@ -166,7 +166,7 @@ const sections = {
     found.pairs.length > 0 && [el("h3", {}, "Most confused"),
       el("p", { class: "note" }, "Each mistaken image, and beside it the image of the other class that is most like it.")],
     el("div", { class: "pairs" }, found.pairs.map((pair) => el("div", { class: "pair" },
-      el("p", {}, el("b", {}, pair.true), " taken for ", el("b", {}, pair.said), el("small", {}, ` ${pair.count} of ${pair.of}`)),
+      el("p", {}, el("b", {}, short(pair.true)), " taken for ", el("b", {}, short(pair.said)), el("small", {}, ` ${pair.count} of ${pair.of}`)),
       pair.examples.map((one) => el("span", { class: "duo" }, pictures.tile(one.tile, `${pair.true}: ${one.name}`),
         pictures.tile(one.by, `the most like it of ${pair.said}: ${one.by_name}`))))))];
   },

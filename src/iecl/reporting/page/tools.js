@@ -29,6 +29,7 @@ function number(value) {
   return minus(String(Number(value.toPrecision(3))));
 }
 
+const short = (text) => (text.length > 64 ? `${text.slice(0, 40)} … ${text.slice(-20)}` : text);
 const minus = (text) => text.replace(/-/g, "−"); // as wide as a plus
 
 const percent = (value) => (typeof value === "number" ? `${(100 * value).toFixed(1)}\u00a0%` : number(value));
@@ -78,7 +79,7 @@ async function copied(text, button) {
   setTimeout(() => { button.textContent = before; }, 1500);
 }
 
-const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const styleOf = (name, at = document.documentElement) => getComputedStyle(at).getPropertyValue(name).trim();
 const COLORS = 10;
 const color = (number) => `var(--c${number % COLORS})`;
 const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
