@@ -117,7 +117,8 @@ class Run:
 
     def start(self, world: int, workers: int) -> Ranks:
         """So many processes: at first of the whole run, then of a resume."""
-        words = ["pretrain", "--out", str(self.out), "--set", f"data.num_workers={workers}", "--quiet"]
+        words = ["pretrain", "--out", str(self.out), "--devices", str(world), "--quiet"]
+        words += ["--set", f"data.num_workers={workers}"]
         if (self.out / "settings.toml").is_file():
             words.append("--resume")
         else:

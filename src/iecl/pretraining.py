@@ -162,7 +162,7 @@ def extend(parent: RunDirectory, epochs: int, out: str | Path, *, overwrite: boo
         return origin
 
     place = Path(out or f"{parent.path}-{epochs}-epochs")
-    return _start(with_launch(config), place, quiet, prepare, overwrite=overwrite)
+    return _start(with_launch(config, is_asked=False), place, quiet, prepare, overwrite=overwrite)
 
 
 def _config_afresh(asked: Asked, quiet: bool, *, is_from_weights: bool = False) -> tuple[RunConfig, Path]:

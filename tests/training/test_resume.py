@@ -83,3 +83,21 @@ def test_norms_in_groups_that_are_to_be_synchronized_are_refused() -> None:
     config = make_config(method="moco-v2", flags={"data": {"name": "shapes"}}, sets=sets)
     with pytest.raises(UserError, match=r"groups of the batch .*training.sync_batch_norm.*set the one to off"):
         with_norms(config)
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, world: int) -> None:
+    for name, value in (("WORLD_SIZE", world), ("LOCAL_WORLD_SIZE", world), ("RANK", 0), ("LOCAL_RANK", 0)):
+        monkeypatch.setenv(name, str(value))
+
+
+def test_a_launcher_that_starts_another_number_of_processes_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, "training.devices=2")
+    launched(monkeypatch, 4)
+    config, changed = settings_to_resume(run, "", {}, [])
+    assert config.training.devices == 4
+    assert [str(change) for change in changed] == ["training.devices was 2, now 4"]
+    for flags, sets in (({"training": {"devices": 2}}, []), ({}, ["training.devices=2"])):
+        with pytest.raises(UserError, match="torchrun has started 4 processes"):
+            settings_to_resume(run, "", flags, sets)

@@ -322,8 +322,12 @@ def with_norms(config: RunConfig) -> RunConfig:
     return replace(config, training=replace(training, sync_batch_norm=chosen))
 
 
-def with_launch(config: RunConfig) -> RunConfig:
+def with_launch(config: RunConfig, *, is_asked: bool = True) -> RunConfig:
     """The configuration with as many processes as torchrun or SLURM has started, if one of them did.
+
+    Args:
+        config: says how many processes are to be there.
+        is_asked: somebody asks for so many now; otherwise it is how many there were before.
 
     Raises:
         UserError: another number of processes was asked for.
@@ -332,7 +336,7 @@ def with_launch(config: RunConfig) -> RunConfig:
     if launch is None:
         return config
     asked = (training.devices, training.nodes)
-    if asked not in ((0, 1), (1, 1), (0, launch.nodes), (launch.devices, launch.nodes)):
+    if is_asked and asked not in ((0, 1), (1, 1), (0, launch.nodes), (launch.devices, launch.nodes)):
         raise UserError(
             f"{launch.launcher} has started {launch.devices} processes on each of {launch.nodes} machines, "
             f"the settings ask for {training.devices} on {training.nodes}",

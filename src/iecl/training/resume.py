@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from iecl.data.defaults import folder_of
@@ -39,9 +40,8 @@ def settings_to_resume(
         UserError: something differs that decides how the run goes on; both values are named.
     """
     before = read_config(run)
-    after = merge(recorded_values(run), flags)
-    for text in sets:
-        after = merge(after, parse_assignment(text))
+    asked_now = reduce(merge, map(parse_assignment, sets), flags)
+    after = merge(recorded_values(run), asked_now)
     if method not in ("", before.method_name, before.host_name):  # its settings are others: nothing more to compare
         raise _refused(run, [Change("method.name", before.method_name, method)])
     new = config_from_values(after)
@@ -49,7 +49,8 @@ def settings_to_resume(
         name, *more = (str(folder_of(name) or name) for name in new.data.names)
         after["data"] = {**after["data"], "name": name, "more": more}
         new = config_from_values(after)
-    new = with_launch(new)
+    # A launcher decides anew how many processes there are, unless somebody says so now.
+    new = with_launch(new, is_asked=not {"devices", "nodes"}.isdisjoint(asked_now.get("training", {})))
     changed = difference(before, new)
     # The printed block is as wide as one process's part of the batch.
     free = set(FREE) - set(PROCESSES) if new.saib.form == "batch" else set(FREE)
