@@ -155,7 +155,7 @@ class RunReader:
         known = [row for row in self.rows if _is_finite(row.get("epoch"))]
         if not known or known[-1]["epoch"] < 1:
             return 0
-        return max(math.ceil(float(row["step"]) / (row["epoch"] + 1)) for row in known)
+        return max(math.ceil(float(row["step"]) / float(row["epoch"] + 1)) for row in known)
 
     def _method_name(self) -> str:
         method, host = self.setting("method.name"), self.setting("method.host")
