@@ -64,3 +64,27 @@ def test_a_figure_is_the_same_each_time_and_missing_without_matplotlib(
     assert draw(made, tmp_path) == {}
     assert "a figure needs matplotlib, which is not installed" in caplog.text
     assert json.dumps({key: value for key, value in made.items() if key != "text"})
+
+
+def test_pairs_of_operators_are_a_grid_of_scores_and_gains(tmp_path: Path) -> None:
+    wish, panels = read_wish(find_exhibit("F6"), "mini"), []
+    for number, panel in enumerate(wish.panels()):
+        plain = {0: 0.40, 1: 0.41, 2: 0.42}
+        rows: list[dict[str, Any]] = []
+        for gain, name in zip((0.0, number / 100, -0.03), (row.name for row in wish.exhibit.rows), strict=True):
+            values = {seed: one + gain + 0.001 * seed * bool(gain) for seed, one in plain.items()}
+            row = {"row": name, "paper": None, "values": values, "n": 3, "failed": 0, "missing": 0, "protocols": ["a"]}
+            row |= {"mean": sum(values.values()) / 3, "deviation": 0.01}
+            rows.append(row | (paired(values, plain) if rows else {}))
+        head = {"title": panel.column, "column": panel.column, "data": "digits", "unit": " %", "factor": 100}
+        panels.append(head | {"is_claimed": True, "rows": rows})
+    made = finished(wish, {"panels": panels, "notes": []}, {"torch": "2.9"})
+    drawn = Path(draw(made, tmp_path)["svg"]).read_text()
+    assert [drawn.count(f">{word}<") for word in ("41.0", "+5.1", "-2.9", "crop", "color", "blur")] == [
+        6,
+        1,
+        6,
+        4,
+        4,
+        4,
+    ]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from PIL import Image
 
 import iecl
 from iecl.reproduction.exhibit import ORDER, find_exhibit
+from iecl.reproduction.steps import seconds_before_epoch
 from iecl.runs.directory import write_json
 from made_images import make_images
 from made_voc import MadeVoc
@@ -104,6 +106,21 @@ def test_a_dry_run_takes_steps_and_then_the_list_knows_time_and_memory(
     known = expect(wish)
     assert known["hours"] > 0
     assert known["gigabytes"] == max(row["megabytes"] for row in made["rows"]) / 1024
+
+
+def test_time_per_epoch_holds_what_comes_before_the_first_step() -> None:
+    def batches() -> Any:
+        yield from ()
+
+    class Loop:
+        source = range(10)
+
+        def begin_epoch(self) -> Any:
+            time.sleep(0.05)
+            return batches()
+
+    steps: Any = SimpleNamespace(loop=Loop(), batches=batches())
+    assert 0.005 <= seconds_before_epoch(steps) < 0.5
 
 
 def test_looking_at_timed_steps_times_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

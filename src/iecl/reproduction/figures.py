@@ -65,7 +65,7 @@ def _with_svg(png: Path) -> dict[str, str]:
 
 def _laid_out(figure: Any, count: int, width: float, height: float, *, is_shared: bool) -> tuple[Any, list[Any]]:
     """A figure of this many axes of a size, at most `WIDE` in a row."""
-    wide = min(WIDE, count)
+    wide = 2 if count == 4 else min(WIDE, count)
     high = -(-count // wide)
     made = figure(figsize=(1.8 + width * wide, 0.7 + height * high), layout="constrained")
     axes = list(made.subplots(high, wide, squeeze=False, sharey=is_shared).flat)
@@ -80,7 +80,7 @@ def _intervals(figure: Any, panels: Sequence[Mapping[str, Any]], made: Mapping[s
     drawn, axes = _laid_out(figure, len(panels), 3.1, 0.75 + 0.26 * rows, is_shared=True)
     for axis, panel in zip(axes, panels, strict=True):
         _differences(axis, panel, made["reference"])
-    for axis in axes[-WIDE:]:
+    for axis in axes:
         axis.set_xlabel(_axis(made, panels[0]))
     seen = {key: handle for axis in axes for handle, key in zip(*axis.get_legend_handles_labels(), strict=True)}
     if seen:

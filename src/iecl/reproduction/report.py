@@ -123,9 +123,9 @@ def _notes(wish: Wish) -> list[str]:
         rule = exhibit.scales[wish.scale]["rule"]
         notes.append(f"hyper-parameters: {exhibit.rule or rule}")
     if wish.scale != "full":
-        notes.append(
-            f"the paper's numbers are of other networks and images; `{wish.scale}` asks the same question of small ones"
-        )
+        is_printed = any(row.paper is not None for row in exhibit.rows)
+        words = f"`{wish.scale}` asks the question of small networks and small images"
+        notes.append(words + "; the paper's numbers are of others" * is_printed)
     return notes
 
 
