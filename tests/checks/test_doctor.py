@@ -15,6 +15,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 from sklearn.datasets import load_digits
 
 import iecl
+from iecl.checks import doctor as examination
 from iecl.checks.call import doctor
 from iecl.checks.doctor import diagnose
 from iecl.checks.hashing import MIRROR, hashes_of
@@ -319,6 +320,19 @@ def test_a_report_is_not_replaced_unasked(tmp_path: Path, capsys: pytest.Capture
     assert "is there already" in capsys.readouterr().err
     assert main([*words, "--overwrite", "--set", "blurr=1"]) == 2
     assert "did you mean blur?" in capsys.readouterr().err
+
+
+def test_a_plan_that_is_asked_for_is_in_the_terminal_the_page_and_the_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(examination, "planned", lambda *given, **_: asked.append(given) or "about 7 min")
+    words = ["doctor", "--data", str(make(tmp_path / "images", 3)), "--workers", "0", "--out", str(tmp_path / "out")]
+    assert main([*words, "--plan"]) == 0
+    assert [seconds for _, _, seconds in asked] == [20.0]
+    assert "\nabout 7 min\n" in capsys.readouterr().out
+    assert "<p>about 7 min</p>" in (tmp_path / "out/doctor.html").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "out/doctor.json").read_text())["plan"] == "about 7 min"
 
 
 def test_processes_find_the_same_as_one(tmp_path: Path) -> None:

@@ -89,6 +89,20 @@ def test_pointing_at_an_image_shows_its_own_thumbnail_and_name(opened: Browser, 
     assert len({place for place, *_ in shown}) > 1
 
 
+def test_pointing_at_a_picture_shows_it_and_no_point_behind_it(opened: Browser, made: dict[str, Any]) -> None:
+    _, points = on_screen(opened, made)
+    x, y = points[0]  # the first one always has a picture
+    opened.mouse("mouseMoved", x + 18, y - 18)
+    opened.until("!document.querySelector('.tip.card').hidden")
+    assert opened.run("document.querySelector('.tip.card').dataset.point") == "0"
+    opened.run("document.querySelector('.map input').click()")
+    opened.mouse("mouseMoved", 2, 2)
+    opened.mouse("mouseMoved", x + 18, y - 18)
+    assert opened.run("document.querySelector('.tip.card').dataset.point") != "0" or opened.run(
+        "document.querySelector('.tip.card').hidden"
+    )
+
+
 def test_a_lasso_lists_the_files_within_and_no_other(opened: Browser, made: dict[str, Any]) -> None:
     names, points = on_screen(opened, made)
     angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)

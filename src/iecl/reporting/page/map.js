@@ -2,6 +2,7 @@
 
 const GRID = 256; // cells on a side of the index that finds the point under the pointer
 const FULL = 65535;
+const PICTURE = 42; // pixels on a side
 
 class PlaneMap {
   constructor(data) {
@@ -252,7 +253,7 @@ class PlaneMap {
 
   // Thumbnails where there is room for them, framed in the colors of their points.
   drawPictures(canvas) {
-    const side = 42 * this.ratio, taken = new Map(), stride = coprime(this.count), colors = this.palette(canvas);
+    const side = PICTURE * this.ratio, taken = new Map(), stride = coprime(this.count), colors = this.palette(canvas);
     const context = canvas.getContext("2d");
     context.lineWidth = 2 * this.ratio;
     for (let n = 0, i = 0; n < this.count; n++, i = (i + stride) % this.count) {
@@ -269,11 +270,18 @@ class PlaneMap {
         }
       }
       if (!isFree) continue;
-      taken.set(a * 4096 + b, [x, y]);
+      taken.set(a * 4096 + b, [x, y, i]);
       this.sheets.paint(context, this.tileOf[i], x - side / 2, y - side / 2, side);
       context.strokeStyle = `rgb(${colors[this.column.values[i]].map(Math.round).join(" ")})`;
       context.strokeRect(x - side / 2, y - side / 2, side, side);
     }
+    this.pictures = [...taken.values()].map(([x, y, i]) => [x / this.ratio, y / this.ratio, i]);
+  }
+
+  // The image that is seen at a place: a picture hides the points behind it.
+  seen(x, y) {
+    const found = this.isShowingPictures && this.pictures?.find(([px, py]) => Math.max(Math.abs(x - px), Math.abs(y - py)) <= PICTURE / 2);
+    return found ? found[2] : this.nearest(x, y, 14);
   }
 
   drawTop() {
@@ -344,7 +352,7 @@ class PlaneMap {
       this.drag.isMoved ||= Math.hypot(x - this.drag.x, y - this.drag.y) > 3;
       this.later();
     } else {
-      this.hover(this.nearest(x, y, 14));
+      this.hover(this.seen(x, y));
     }
   }
 
@@ -387,7 +395,7 @@ class PlaneMap {
       this.outline = drag.path.map(([x, y]) => this.plane(x, y));
       this.select(this.inside(this.outline));
     } else if (drag && !drag.isMoved && event.type === "pointerup") {
-      const [x, y] = this.at(event), i = this.nearest(x, y, 14);
+      const [x, y] = this.at(event), i = this.seen(x, y);
       this.outline = null;
       this.select(i < 0 ? null : [i]);
     }
