@@ -184,7 +184,10 @@ def who_is_lost(own: int, count: int) -> str:
 def _board() -> PrefixStore:
     """What all processes can write to and read from while they meet."""
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    socket.create_connection(place, PATIENCE).close()  # where nobody listens torch would print its own stack
+    with socket.create_connection(place, PATIENCE) as line, suppress(TimeoutError):
+        line.settimeout(1.0)  # whoever is about to end closes it; torch would print its own stack
+        line.recv(1)
+        raise ConnectionResetError
     store = TCPStore(*place, is_master=False, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)
     # torchrun's is there for one attempt after the other.
     return PrefixStore(f"iecl {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
