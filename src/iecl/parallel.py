@@ -1,6 +1,7 @@
 """The only file that talks to other processes. Without a process group everything is the identity."""
 
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -158,7 +159,7 @@ def is_lost_peer(problem: RuntimeError) -> bool:
 
 def leave_word(own: int, words: str) -> None:
     """Tell the other processes why this one ends."""
-    with suppress(dist.DistError, RuntimeError):  # nobody may be there any more
+    with suppress(dist.DistError, RuntimeError, OSError):  # nobody may be there any more
         _board().set(f"ended {own}", words)
 
 
@@ -177,7 +178,7 @@ def who_is_lost(own: int, count: int) -> str:
                     return f"process {other} has ended: {board.get(f'ended {other}').decode(errors='replace')}"
                 silent -= {other} if board.check([f"waits {other}"]) else set()
             time.sleep(0.1)
-    except (dist.DistError, RuntimeError):  # the board is the first process's, or torchrun's
+    except (dist.DistError, RuntimeError, OSError):  # the board is the first process's, or torchrun's
         silent = {0}
     names = " and ".join(map(str, sorted(silent)))
     if not names:
@@ -188,6 +189,10 @@ def who_is_lost(own: int, count: int) -> str:
 def _board() -> PrefixStore:
     """What all processes can write to and read from while they meet."""
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    with socket.create_connection(place, PATIENCE) as line, suppress(TimeoutError):
+        line.settimeout(1.0)  # whoever is about to end closes it; torch would print its own stack
+        line.recv(1)
+        raise ConnectionResetError
     store = TCPStore(*place, is_master=False, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)
     # torchrun's is there for one attempt after the other.
     return PrefixStore(f"iecl {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
