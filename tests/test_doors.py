@@ -298,6 +298,15 @@ def test_what_a_program_brings_goes_to_other_processes_and_comes_back_after_a_pa
     assert run.embed()["features"].shape == (64, 64)
 
 
+@pytest.mark.slow
+def test_a_network_whose_layers_have_versions_goes_on(tmp_path: Path, pixels: np.ndarray) -> None:
+    def train(out: Path, **how: Any) -> iecl.Run:
+        return iecl.pretrain(pixels, out, **(HOW | {"backbone": "torchvision/mnasnet0_5", "image_size": 32} | how))
+
+    how = {"sets": [text for text in SHORT if "image_size" not in text]}
+    assert same(train(tmp_path / "whole", epochs=2, **how), broken_off(train, tmp_path / "broken", **how))
+
+
 class Diary:
     """Writes down what it hears; what it keeps in itself stays in its process."""
 

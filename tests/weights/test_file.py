@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torchvision.models import resnet18
+from torchvision.models import mnasnet0_5, resnet18
 
 from iecl.backbones import BACKBONES
 from iecl.backbones.factory import make_backbone
@@ -189,6 +189,13 @@ def test_one_missing_tensor_is_enough_to_refuse() -> None:
     layer = nn.Linear(2, 3)
     with pytest.raises(UserError, match="1/2 tensors, missing bias"):
         load_into(layer, {"weight": torch.zeros(3, 2)}, "here")
+
+
+def test_a_layer_that_asks_for_a_version_is_loaded() -> None:
+    model = mnasnet0_5()
+    state = {name: torch.ones_like(tensor) for name, tensor in model.state_dict().items()}
+    load_into(model, state, "here")
+    assert all(bool((tensor == 1).all()) for tensor in model.state_dict().values())
 
 
 def test_a_tensor_of_another_shape_is_named_with_both_shapes() -> None:

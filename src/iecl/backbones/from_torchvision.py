@@ -6,18 +6,19 @@ from torch import nn
 from torchvision import models
 
 from iecl.backbones.catalog import AUXILIARY, unknown
-from iecl.errors import UserError
 
 
 def without_head(model: nn.Module) -> nn.Module:
-    """The same module with its last linear layer turned into the identity and its width in `num_features`."""
-    layers = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)]
-    if not layers:
-        raise UserError(f"{type(model).__name__} ends in no linear layer", where="--backbone", do="choose another")
-    name, head = layers[-1]
+    """The same module with its last linear layer turned into the identity and its width in `num_features`.
+
+    SqueezeNet has none: its last convolution maps features to classes, before the pooling.
+    """
+    kinds = nn.Conv2d if isinstance(model, models.SqueezeNet) else nn.Linear
+    *_, (name, head) = ((name, part) for name, part in model.named_modules() if isinstance(part, kinds))
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, nn.Identity())
-    model.num_features = head.in_features  # type: ignore[assignment]  # the name that timm uses too
+    width = head.in_channels if isinstance(head, nn.Conv2d) else head.in_features
+    model.num_features = width  # type: ignore[assignment]  # the name that timm uses too
     return model
 
 

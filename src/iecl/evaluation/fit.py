@@ -21,6 +21,7 @@ from iecl.schedule import Clock, lr_factor
 from iecl.training.checkpoint_check import check_fit
 from iecl.training.optimizers import recall
 from iecl.training.signals import StopFlag
+from iecl.weights.file import load_into
 
 SAVE_SECONDS = 60.0
 """Epochs of a tiny set end every second; checkpoints are not written more often than this."""
@@ -136,7 +137,7 @@ class Fit:
         """Take over the newest checkpoint that fits, if there is one."""
         state = latest_checkpoint(self.folder, self._check) if self.folder is not None else None
         if state is not None:
-            self.network.load_state_dict(state["network"], strict=True)
+            load_into(self.network, state["network"], str(self.folder))
             recall(self.optimizer, state["optimizer"])
             self.step, self.curve, self.partial = state["step"], state["curve"], state["partial"]
             log.info("going on from step %d of %d in %s", self.step, self.steps, self.folder)

@@ -348,7 +348,8 @@ class Loop:
         if found is not None:
             state = found[1]
             own = self.method.state_dict()
-            self.method.load_state_dict({name: placed_like(state["method"][name], own[name]) for name in own})
+            own.update({name: placed_like(state["method"][name], own[name]) for name in own})
+            self.method.load_state_dict(own)  # with the versions of layers, which a checkpoint does not hold
             recall(self.optimizer, state["optimizer"], placed_like)
             self.fabric.strategy.precision.load_state_dict(state["precision"])
             self.step, self.best = state["step"], state["best"]

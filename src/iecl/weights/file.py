@@ -202,7 +202,8 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str, *, ass
     ]
     if misshapen:
         raise UserError(f"the weights do not fit: of another shape {few(misshapen)}", where=where)
-    module.load_state_dict(state, strict=True, assign=assign)
+    wanted.update(state)  # beside the tensors it has versions of layers, which some layers ask for
+    module.load_state_dict(wanted, strict=True, assign=assign)
 
 
 def few(names: Sequence[str]) -> str:

@@ -37,6 +37,8 @@ def loading_snippet(
     is_safetensors = format == "safetensors"
     read = f"safetensors.torch.load_file({quoted})" if is_safetensors else f"torch.load({quoted}, weights_only=True)"
     package, load = "safetensors.torch, " if is_safetensors else "", f"model.load_state_dict({read}, strict=True)"
+    if backbone.startswith("torchvision/mnasnet"):
+        load = _with_versions(read)
     if len(mean) not in (0, 3):
         load = "\n".join([*_other_channels(len(mean)), load])
     name = backbone.removeprefix("torchvision/")
@@ -87,11 +89,24 @@ def _other_channels(count: int) -> list[str]:
 
 def _any_of_torchvision(name: str) -> list[str]:
     asked = "".join(f", {key}={value}" for key, value in AUXILIARY.get(name, {}).items())
+    kind = "Conv2d" if name.startswith("squeezenet") else "Linear"
     return [
         f'model = torchvision.models.get_model("{name}"{asked})',
-        "*_, head = (name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear))",
+        f"*_, head = (name for name, part in model.named_modules() if isinstance(part, torch.nn.{kind}))",
         "model.set_submodule(head, torch.nn.Identity())",
     ]
+
+
+def _with_versions(read: str) -> str:
+    """For layers that ask which version of theirs the tensors are of, which a file of tensors does not say."""
+    return "\n".join(
+        [
+            "from collections import OrderedDict",
+            f"state = OrderedDict({read})",
+            "state._metadata = model.state_dict()._metadata",
+            "model.load_state_dict(state, strict=True)",
+        ]
+    )
 
 
 def _onnx(quoted: str) -> str:
