@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import iecl
+from iecl.data.defaults import resolve_data
 from iecl.errors import UserError
 from iecl.pretraining import Asked, planned
 from iecl.runs.checkpoint import check_disk, write_checkpoint
@@ -22,6 +23,7 @@ from iecl.training.machine import _left_to_container, on_this_machine
 from iecl.training.resume import settings_to_resume
 from iecl.training.settings import TrainingSettings
 from iecl.training.trial import LiveBytes, Steps, kept_megabytes, try_steps
+from iecl.training.view_sheet import draw_sheet
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -50,6 +52,17 @@ def test_bytes_count_while_a_tensor_lives_and_views_count_once() -> None:
         assert counted.now == 2000
         del second
     assert (counted.now, counted.most) == (0, 3000)
+
+
+@pytest.mark.parametrize("method", ["deepcluster", "deepcluster-v2", "supervised"])
+def test_methods_that_ask_how_many_images_and_classes_there_are_can_be_tried_and_shown(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = make_config(method=method, flags={"data": {"name": "digits"}, "backbone": {"name": "resnet10-w16"}})
+    config = with_data(config, replace(resolve_data(config.data), num_workers=0))
+    assert try_steps(replace(config, training=on_this_machine(config.training))).image > 0
+    assert len(draw_sheet(config, 2)) > 2
+    assert "clusters are too many" not in caplog.text  # for the few images of a trial, of which nobody asked
 
 
 def test_images_of_other_channels_are_tried_too() -> None:

@@ -20,8 +20,6 @@ from iecl.training.config import RunConfig
 
 SHARES = 4
 """A weight, its gradient and two moments of the optimizer."""
-MANY = 100_000
-"""Images that there seem to be where weights are counted: of few of them, methods with clusters would complain."""
 
 
 def _file() -> Path:
@@ -90,9 +88,9 @@ def try_out(wish: Wish, quiet: bool = True) -> dict[str, Any]:
 
 def weight_bytes(config: RunConfig) -> int:
     """Of all weights and buffers of a method, with the block for the whole batch."""
-    from iecl.training.factory import assemble_method
+    from iecl.training.factory import sketch_method
 
-    method = assemble_method(config, samples=MANY, classes=2)
+    method = sketch_method(config)
     return sum(t.numel() * t.element_size() for t in (*method.parameters(), *method.buffers()))
 
 
@@ -151,9 +149,9 @@ def room_of(configs: Sequence[RunConfig], *, workers: int = 1, keep: str = "weig
 def _megabytes(config: RunConfig) -> tuple[float, float, float]:
     """Of a run while it trains; of what stays as weights, moments that were asked for included; and of the backbone."""
     from iecl.training.advice import KEPT
-    from iecl.training.factory import assemble_method
+    from iecl.training.factory import sketch_method
 
-    method = assemble_method(config, samples=MANY, classes=2)
+    method = sketch_method(config)
     weights = sum(p.numel() for p in method.parameters()) * 4 / 2**20
     backbone = sum(p.numel() for p in method.encoder().parameters()) * 4 / 2**20
     checkpoint = weights * (3 if config.optimizer.name == "adamw" else 2)

@@ -10,7 +10,7 @@ from iecl.console import counted
 from iecl.data.batch import Batch
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig, read_config
-from iecl.training.factory import assemble_method
+from iecl.training.factory import sketch_method
 from iecl.training.trained_block import load_block
 from iecl.training.view_sheet import Line, draw_sheet, save_sheet, some_images
 from iecl.views.pipeline import make_views
@@ -51,7 +51,7 @@ def _factor(changes: torch.Tensor) -> float:
 
 def _query(config: RunConfig, batch: Batch) -> Any:
     """The views of the first epoch, and the query among them."""
-    spec = assemble_method(config, samples=1, classes=1).views
+    spec = sketch_method(config).views
     data = config.data
     policies = config.augmentation.policies(spec)
     look: dict[str, Any] = {"size": data.image_size, "mean": data.mean, "std": data.std, "seed": config.training.seed}

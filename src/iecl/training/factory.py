@@ -19,6 +19,9 @@ from iecl.training.config import RunConfig, with_norms
 from iecl.training.recomputation import cache_gradients, recompute_blocks
 from iecl.weights.file import load_into
 
+MANY = 100_000
+"""Images that there seem to be where a method is looked at only: of few, methods with clusters would complain."""
+
 
 def build_method(
     config: RunConfig,
@@ -41,6 +44,11 @@ def build_method(
             where="training.batch_size",
         )
     return method
+
+
+def sketch_method(config: RunConfig, world: int = 1) -> Method:
+    """A method to look at, not to train: as if for many images of two classes."""
+    return assemble_method(config, world, samples=MANY, classes=2)
 
 
 def assemble_method(

@@ -6,10 +6,12 @@ its libraries and what they compile, is measured and added.
 """
 
 import io
+import logging
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from iecl.data.shard_source import ShardSource
 from iecl.data.source import ArraySource
 from iecl.runs.directory import RunDirectory
 from iecl.training.config import RunConfig
-from iecl.training.factory import assemble_method
+from iecl.training.factory import sketch_method
 from iecl.training.loop import Loop
 from iecl.training.machine import held_memory, make_fabric
 
@@ -190,13 +192,25 @@ def try_steps(config: RunConfig) -> Trial:
     nobody could tell that from work. They are taken to share it evenly. Nothing is left of it all but time.
     """
     threads = torch.get_num_threads()
-    with parallel.threads(1):
+    with parallel.threads(1), _unheard("iecl.parts"):  # of so few images, methods with clusters would complain
         return _try_steps(config, threads)
+
+
+@contextmanager
+def _unheard(name: str) -> Iterator[None]:
+    """What these modules log within the block is dropped."""
+    log = logging.getLogger(name)
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _try_steps(config: RunConfig, threads: int) -> Trial:
     world, base = max(1, config.training.devices) * config.training.nodes, held_memory()
-    method = assemble_method(config, world)
+    method = sketch_method(config, world)
     least, small = method.min_batch, method.small_batch
     del method
     few = max(least, next((few for top, few in FEW.items() if config.data.image_size <= top), 4))

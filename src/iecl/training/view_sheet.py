@@ -19,7 +19,7 @@ from iecl.data.stream_order import some_of
 from iecl.errors import UserError
 from iecl.files import write_atomically
 from iecl.training.config import RunConfig
-from iecl.training.factory import assemble_method
+from iecl.training.factory import sketch_method
 from iecl.views.operators import Policy
 from iecl.views.params import draw
 from iecl.views.pipeline import make_plain, make_views
@@ -59,7 +59,7 @@ def draw_sheet(config: RunConfig, count: int) -> list[Line]:
         UserError: no image can be read, or more than fit on a sheet are asked for.
     """
     batch, data = some_images(config, count), config.data
-    spec = assemble_method(config, samples=1, classes=1).views
+    spec = sketch_method(config).views
     policies, size = config.augmentation.policies(spec), data.image_size
     plain = make_plain(batch.images, batch.sizes, size, data.mean, data.std, 1.0)
     lines = [Line("original", f"{size} x {size} pixels", _shown(plain, data.mean, data.std))]
