@@ -148,14 +148,14 @@ class RunReader:
         epochs, steps = self.setting("training.epochs"), self._steps_of_an_epoch()
         if type(epochs) is not int or epochs < 1 or not steps:
             return None
-        return round(min(1.0, float(self.rows[-1]["step"]) / (steps * epochs)), 4)
+        return round(min(1.0, int(self.rows[-1]["step"]) / (steps * epochs)), 4)
 
     def _steps_of_an_epoch(self) -> int:
         """By the last readings of epochs, which are rarely at their ends: the more epochs, the surer; 0: unknown."""
         known = [row for row in self.rows if _is_finite(row.get("epoch"))]
         if not known or known[-1]["epoch"] < 1:
             return 0
-        return max(math.ceil(float(row["step"]) / float(row["epoch"] + 1)) for row in known)
+        return max(math.ceil(int(row["step"]) / (int(row["epoch"]) + 1)) for row in known)
 
     def _method_name(self) -> str:
         method, host = self.setting("method.name"), self.setting("method.host")
