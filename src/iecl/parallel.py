@@ -59,6 +59,11 @@ def pretended(world: int) -> Iterator[Pretence]:
         _pretended.pop()
 
 
+def has_others() -> bool:
+    """Whether this process is one of several, or counts what it would be to be one."""
+    return is_on() or bool(_pretended)
+
+
 class _Gather(torch.autograd.Function):
     """All rows of all processes; backward sums what every process says about our rows.
 
