@@ -24,27 +24,31 @@ Tally = tuple[int, int, int]
 
 
 def main() -> int:
-    """Exit code 0 if nothing was lost."""
+    """Exit code 0 if nothing was lost; every row is written as soon as it is there."""
     torch.set_num_threads(1)  # some faults are injected into forks of this process, which must have no other threads
-    word = sys.argv[1] if len(sys.argv) > 1 else ""
-    rows: list[tuple[str, Tally, float]] = []
+    word, is_lost = sys.argv[1] if len(sys.argv) > 1 else "", False
     with tempfile.TemporaryDirectory() as scratch:
         faults = all_faults(Path(scratch))
         for name, inject in faults.items():
             if word in name:
                 began = time.monotonic()
                 tried, survived, lost = inject()
-                rows.append((name, (tried, survived, lost), time.monotonic() - began))
                 print(f"{name}: {tried} tried, {survived} survived, {lost} lost", flush=True)
+                keep(row(name, (tried, survived, lost), time.monotonic() - began), list(faults))
+                is_lost = is_lost or lost > 0
+    return int(is_lost)
+
+
+def keep(made: dict[str, object], names: list[str]) -> None:
+    """Put a row into the result and the table; those of faults that are called otherwise by now go."""
     path = RESULTS / "faults" / f"{machine_name()}.json"
     before = json.loads(path.read_text())["faults"] if path.exists() else []
-    found = {one["fault"]: one for one in [*before, *(row(*one) for one in rows)]}
-    every = [found[name] for name in faults if name in found]  # not those that are called otherwise by now
+    found = {one["fault"]: one for one in [*before, made]}
+    every = [found[name] for name in names if name in found]
     write("faults", "which faults does a run survive?", {"faults": every})
     heads = ["fault", "tried", "survived", "lost"]
     table = plain_table(heads, [[str(one[head]) for head in heads] for one in every])
     write_atomically(RESULTS / "faults" / "table.md", table + "\n")
-    return int(any(lost for _, (_, _, lost), _ in rows))
 
 
 def row(name: str, tally: Tally, seconds: float) -> dict[str, object]:

@@ -59,6 +59,11 @@ def pretended(world: int) -> Iterator[Pretence]:
         _pretended.pop()
 
 
+def has_others() -> bool:
+    """Whether this process is one of several, or counts what it would be to be one."""
+    return is_on() or bool(_pretended)
+
+
 class _Gather(torch.autograd.Function):
     """All rows of all processes; backward sums what every process says about our rows.
 
@@ -92,11 +97,6 @@ def gather(rows: Tensor) -> Tensor:
     return gathered
 
 
-def is_shared() -> bool:
-    """Whether a step is taken by several processes, or counted as if it were."""
-    return is_on() or bool(_pretended)
-
-
 def total(value: Tensor) -> Tensor:
     """Sum of a tensor over all processes, without gradient."""
     value = value.detach()
@@ -112,7 +112,7 @@ def total(value: Tensor) -> Tensor:
 
 def average(value: Tensor) -> Tensor:
     """Mean of a tensor over all processes, without gradient."""
-    return total(value) / world() if is_shared() else value.detach()
+    return total(value) / world() if has_others() else value.detach()
 
 
 def _bytes(value: Tensor) -> int:

@@ -90,7 +90,7 @@ def sees_parts(module: nn.Module) -> bool:
     chunked = [part for whole in module.modules() if getattr(whole, "takes_chunks", False) for part in whole.modules()]
     norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
     return any(isinstance(part, _BatchNorm) for part in chunked) or any(
-        isinstance(norm, SplitNorm) or (parallel.is_on() and not isinstance(norm, SyncNorm)) for norm in norms
+        isinstance(norm, SplitNorm) or (parallel.has_others() and not isinstance(norm, SyncNorm)) for norm in norms
     )
 
 

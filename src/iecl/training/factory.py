@@ -80,7 +80,7 @@ def assemble_method(
             load_into(block, block_weights(other), "saib.init_from")
         is_wrapped = config.method_name == WRAPPER
         method: Method = IECL(host, block, config.objective, config.saib, image_size=size) if is_wrapped else host
-    if parallel.is_shared() and with_norms(config).training.sync_batch_norm == "on":
+    if parallel.has_others() and with_norms(config).training.sync_batch_norm == "on":
         sync_norms(host if config.saib.form == "batch" else method)  # the channels of that block are slots of the batch
     if config.training.gradient_checkpointing:
         recompute_blocks(backbone, config.backbone.name)  # momentum copies keep nothing anyway

@@ -247,7 +247,11 @@ def _first_to_end(
         return {"ends_first": "reading of images", "moved_by": "iecl pack, more cores for each GPU (data.num_workers)"}
     if network > max(products, traffic):
         rows = max(sent, key=lambda name: sent[name]) == "rows"
-        do = "a smaller method.out_dim" if rows else "a larger --batch-size: gradients travel once for each step"
+        do = (
+            "a smaller method.out_dim, or training.sync_batch_norm=off"
+            if rows
+            else "a larger --batch-size: gradients travel once for each step"
+        )
         return {"ends_first": "network", "moved_by": do}
     if traffic > products:
         do = "training.compile=true, which goes through memory less often; a GPU with faster memory"
