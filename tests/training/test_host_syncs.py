@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from iecl.methods import METHODS, load_method
 from iecl.training import trial
 from iecl.training.config import RunConfig, make_config, with_data
+from iecl.training.factory import assemble_method
 
 META = torch.device("meta")
 SILENT = {"linalg_vector_norm", "linalg_cholesky_ex", "linalg_solve_triangular", "_linalg_slogdet", "linalg_lu_solve"}
@@ -68,7 +69,7 @@ def _on_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def waits(config: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """What a step between two rows of the log would wait for; one that asks for a number fails."""
     monkeypatch.setattr(load_method(config.host_name), "before_epoch", lambda *_: ())  # once an epoch it may wait
-    steps = trial.Steps(config, max(8, trial.assemble_method(config, samples=64, classes=2).min_batch), folder)
+    steps = trial.Steps(config, max(8, assemble_method(config, samples=64, classes=2).min_batch), folder)
     steps.loop.step = 1  # the first step writes a row
     with Waits() as counted:
         steps.loop.optimize(steps.batches)
