@@ -213,6 +213,19 @@ def barrier() -> None:
         dist.barrier()
 
 
+def meet_again(backend: str) -> None:
+    """Meet the others after a restart by torchrun, whose board still has the addresses of those that were there before.
+
+    torch would look for them there; under a name of this attempt only its own processes write.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    host, port, rank, world = (os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
+    store = PrefixStore(f"attempt {attempt}", TCPStore(host, int(port), is_master=False))
+    dist.init_process_group(backend, store=store, rank=int(rank), world_size=int(world))
+
+
 def leave() -> None:
     """End the talk with other processes: a process that goes while its threads still listen may be aborted."""
     _hosts.clear()

@@ -294,6 +294,7 @@ def test_a_changed_image_is_replaced_in_training_and_reported(packed: Path) -> N
         {"side": True},
         {"side": 32.0},
         {"image_size": 0},
+        {"image_size": 1},
         {"image_size": 33},
         {"image_size": "32"},
         {"short_side": 0},

@@ -186,7 +186,7 @@ def _header(path: Path, content: Content) -> tuple[int, dict[str, Any]]:
 
 
 def _described(path: Path, header: dict[str, Any], version: int, content: Content) -> PackFile:
-    side, image_size, short_side = _whole(header["side"]), _whole(header["image_size"]), float(header["short_side"])
+    side, image_size, short_side = _whole(header["side"]), _whole(header["image_size"], 8), float(header["short_side"])
     if image_size > side or not 0 < short_side < math.inf:
         raise _damaged(path, f"its images have a side of {short_side:g} and views of {image_size} on {side}")
     classes = tuple(header["classes"])

@@ -125,6 +125,8 @@ class _Training:
     def run_to_its_end(self, stop: StopFlag) -> dict[str, Any]:
         """Train and write the results; whatever ends the run early is one line, also in the log."""
         try:
+            if self.launch is not None and self.launch.world > 1:
+                parallel.meet_again("nccl" if self.config.training.accelerator == "cuda" else "gloo")
             self.fabric.launch()
             return self._train(stop)
         except (UserError, OSError, RuntimeError) as raised:
