@@ -40,6 +40,7 @@ def group(leader: int) -> dict[int, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="states of processes are read as Linux tells them")
 def test_a_companion_stands_still_with_its_workers_until_it_is_asked_and_ends_with_them(image_folder: Path) -> None:
     request = pipeline_arm.Request(pipeline_arm.OURS, str(image_folder), batch=4, side=16, workers=1)

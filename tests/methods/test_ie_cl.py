@@ -396,7 +396,7 @@ def sample_block() -> SAIB:
     return SAIB(image_size=16, form="sample", patch_size=4)
 
 
-@pytest.mark.parametrize("block", [certified_block, sample_block, printed_block])
+@pytest.mark.parametrize("block", [certified_block, pytest.param(sample_block, marks=pytest.mark.slow), printed_block])
 def test_the_gain_of_the_block_is_read_and_moves_nothing(block: Callable[[], torch.nn.Module]) -> None:
     method, given = IECL(host(**SYMMETRIC), block(), ObjectiveSettings()), views()
     method.step(given, CLOCK)

@@ -181,6 +181,7 @@ def test_a_forecast_goes_with_the_run_that_it_was_of(tmp_path: Path) -> None:
         assert not (tmp_path / "forecast.json").exists()
 
 
+@pytest.mark.slow
 def test_what_the_probe_refuses_reaches_the_user(image_folder: Path, tiny: list[str]) -> None:
     diverging = [*tiny, "optimizer.name=sgd", "optimizer.lr=1e30", "optimizer.warmup_epochs=0"]
     with pytest.raises(TrainingError, match=r"became NaN or infinite at step 2"):

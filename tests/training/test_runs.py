@@ -94,7 +94,13 @@ def test_workers_outlive_an_epoch_that_uses_all_batches(
     assert len(made) == starts
 
 
-@pytest.mark.parametrize("extra", [["saib.weights=learned"], ["method.queue_size=32", "method.symmetric=false"]])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["saib.weights=learned"],
+        pytest.param(["method.queue_size=32", "method.symmetric=false"], marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_was_killed_continues_exactly(
     extra: list[str], image_folder: Path, tmp_path: Path, tiny: list[str]
 ) -> None:
