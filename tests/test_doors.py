@@ -298,6 +298,28 @@ def test_what_a_program_brings_goes_to_other_processes_and_comes_back_after_a_pa
     assert run.embed()["features"].shape == (64, 64)
 
 
+class Forgetful(nn.Module):
+    """Its dropout draws from torch's own generator."""
+
+    num_features = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Dropout(0.5), nn.AdaptiveAvgPool2d(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.parts(x).flatten(1)
+
+
+def test_dropout_is_drawn_anew_in_each_step_and_again_alike_in_another_run(tmp_path: Path, pixels: np.ndarray) -> None:
+    def train(out: Path, **how: Any) -> iecl.Run:
+        return iecl.pretrain(pixels, out, **(HOW | {"backbone": Forgetful, "sets": SHORT} | how))
+
+    whole = train(tmp_path / "whole", epochs=2)
+    torch.manual_seed(7)  # a program's own draws have no part in it
+    assert same(whole, broken_off(train, tmp_path / "broken"))
+
+
 @pytest.mark.slow
 def test_a_network_whose_layers_have_versions_goes_on(tmp_path: Path, pixels: np.ndarray) -> None:
     def train(out: Path, **how: Any) -> iecl.Run:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 _CHUNK = 2**16
+_CPU = torch.device("cpu")
 
 
 def key(seed: int, purpose: str, *numbers: int) -> int:
@@ -25,17 +26,17 @@ def key(seed: int, purpose: str, *numbers: int) -> int:
 
 
 @contextmanager
-def seeded(key: int) -> Iterator[None]:
-    """Let torch's own generator, which draws first weights on the CPU, follow from the key; then it is as before.
+def seeded(key: int, device: torch.device = _CPU) -> Iterator[None]:
+    """Let torch's own generators, which first weights and dropout draw from, follow from the key, then be as before.
 
-    Generators of other devices are left alone: `torch.manual_seed` would seed them too.
+    On the CPU generators of other devices are left alone: `torch.manual_seed` would seed them too.
     """
-    before = torch.get_rng_state()
-    torch.default_generator.manual_seed(key)
-    try:
+    with torch.random.fork_rng(devices=[device.index or 0] if device.type == "cuda" else []):
+        if device.type == "cpu":
+            torch.default_generator.manual_seed(key)
+        else:
+            torch.manual_seed(key)
         yield
-    finally:
-        torch.set_rng_state(before)
 
 
 def _mix(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from iecl.data.voc import Boxes, VocSet, open_boxes
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
-from iecl.evaluation.fit import Fit, param_groups, seeded
+from iecl.evaluation.fit import Fit, param_groups
 from iecl.evaluation.voc import detector as network
 from iecl.evaluation.voc.average_precision import (
     THRESHOLDS,
@@ -120,7 +120,7 @@ class Detection(Evaluation):
         s, model = self.settings, context.model
         resnet = pretrained_resnet(model, "detection")
         shape = DetectorShape(s.neck, s.anchors, s.channels, s.hidden_dim, s.rois, s.proposals)
-        with seeded(counter.key(s.seed, "voc/weights"), torch.device("cpu")):
+        with counter.seeded(counter.key(s.seed, "voc/weights")):
             made = make_detector(resnet, shape, classes, model.mean, model.std)
         proof = built_in_proof(made.pretrained, model.backbone.state_dict())
         if s.batch_norm == "frozen":

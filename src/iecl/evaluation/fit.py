@@ -3,13 +3,12 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -101,7 +100,7 @@ class Fit:
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * lr_factor(clock, self.schedule, warmup=self.warmup_steps)
         device = next(self.network.parameters()).device
-        with seeded(counter.key(self.seed, f"{self.purpose}/step", self.step), device):
+        with counter.seeded(counter.key(self.seed, f"{self.purpose}/step", self.step), device):
             loss = loss_of(batch)
         value = loss.item()
         if not math.isfinite(value):
@@ -146,16 +145,6 @@ class Fit:
         if state.keys() == {"step", "network", "optimizer"}:  # fine-tuning once counted epochs and kept no losses
             state |= {"step": state["step"] * self.steps_per_epoch, "curve": [math.nan] * state["step"], "partial": []}
         check_fit(state, self.network, self.optimizer, steps=self.steps)
-
-
-@contextmanager
-def seeded(key: int, device: torch.device) -> Iterator[None]:
-    """Draws of torch's own generators, which a part from elsewhere uses, follow from the key; then all is as before."""
-    index = [device.index or 0] if device.type == "cuda" else []
-    with counter.seeded(key), torch.random.fork_rng(devices=index):
-        if device.type != "cpu":
-            torch.manual_seed(key)
-        yield
 
 
 def param_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from iecl.data.voc import IGNORED, VocSet, open_masks
 from iecl.errors import UserError
 from iecl.evaluation.context import EvaluationContext
 from iecl.evaluation.contract import Evaluation, Scores
-from iecl.evaluation.fit import Fit, param_groups, seeded
+from iecl.evaluation.fit import Fit, param_groups
 from iecl.evaluation.voc.images import CropRules, Cut, crop, draws, load_image, normalized, scaled, size_for_long
 from iecl.evaluation.voc.iou import confusion, union_of
 from iecl.evaluation.voc.loader import Sample, VocLoader
@@ -102,7 +102,7 @@ class Segmentation(Evaluation):
         """A segmenter around a copy of the backbone, on the context's device, with proof of its weights."""
         s, model = self.settings, context.model
         resnet = pretrained_resnet(model, "segmentation")
-        with seeded(counter.key(s.seed, "voc/weights"), torch.device("cpu")):
+        with counter.seeded(counter.key(s.seed, "voc/weights")):
             made = Segmenter(resnet, classes, s.output_stride)
         proof = built_in_proof(made.pretrained, model.backbone.state_dict())
         if s.batch_norm == "frozen":

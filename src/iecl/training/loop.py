@@ -13,7 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from iecl import parallel
+from iecl import counter, parallel
 from iecl.console import ProgressLine, counted
 from iecl.data.batch import Batch
 from iecl.data.factory import open_source
@@ -205,7 +205,9 @@ class Loop:
         made = None
         for number in range(training.grad_accumulation):
             batch = self.recorder.next_batch(batches)
-            made = self._backward(batch, clock, is_last=number == training.grad_accumulation - 1)
+            drawn = counter.key(clock.seed, "training/step", clock.step, number, parallel.rank())  # dropout, if any
+            with counter.seeded(drawn, self.fabric.device):
+                made = self._backward(batch, clock, is_last=number == training.grad_accumulation - 1)
             try:
                 self.recorder.check(self.step + 1, made.losses)
             except TrainingError:
