@@ -57,7 +57,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     worst = max(abs(row["megabytes_ratio"] - 1) for row in rows)
     content = {
-        "setting": f"200 photographs, {EPOCHS} epoch, {PLANS} forecasts each, one thread, a machine with other work",
+        "setting": f"200 photographs, {EPOCHS} epoch, {PLANS} forecasts each, one thread",
         "threads": 1,  # of the runs, not of this process
         "worst_error_of_memory": round(worst, 3),
         "bar": BAR,

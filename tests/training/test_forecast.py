@@ -12,8 +12,8 @@ from iecl.errors import TrainingError, UserError
 from iecl.runs.claim import claim
 from iecl.runs.directory import RunDirectory, write_json
 from iecl.training.advice import forecast, memory_at, suggested_batch, suggested_workers, warnings_for
-from iecl.training.config import RunConfig, make_config
-from iecl.training.forecast import _probe, comparison
+from iecl.training.config import RunConfig, make_config, with_norms
+from iecl.training.forecast import _probe, comparison, held_against
 
 RUN = {
     "backbone": "resnet10-w16",
@@ -118,6 +118,22 @@ def test_a_method_that_knows_of_no_small_batch_is_not_warned_of() -> None:
     assert warnings_for(measured(small_batch=None, images=20_000), planned(64, "moco-v2")) == []
     assert warnings_for(measured(), planned(64, "moco-v2"))
     assert warnings_for(measured(images=20_000), planned(256)) == []
+
+
+@pytest.mark.parametrize(("sets", "others"), [([], []), (["training.seed=3"], ["training.seed was 0, now 3"])])
+def test_a_run_is_held_against_the_forecast_of_the_same_settings(
+    sets: list[str], others: list[str], tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path)
+    made = {"measured": {"settings": planned().plain_values()}, "seconds": 100.0, "memory_megabytes": 500}
+    write_json(run.forecast, made)
+    really = with_norms(planned(128, "simclr", *sets))  # as a run resolves what it was given
+    held = held_against(run, really, {"seconds": 110.0, "peak_memory_megabytes": 450}, 1.0)
+    if others:
+        assert held == {"other_settings": others}
+    else:
+        assert held["seconds"] == {"predicted": 100.0, "real": 110.0}
+        assert held["memory_megabytes"] == {"predicted": 500.0, "real": 450}
 
 
 @pytest.mark.slow

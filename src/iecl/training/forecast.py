@@ -17,7 +17,7 @@ from iecl.names import current_settings
 from iecl.runs.directory import RunDirectory
 from iecl.settings import merge
 from iecl.training.advice import forecast, suggested_batch, suggested_workers, warnings_for
-from iecl.training.config import UNSAID, RunConfig, config_from_values, difference
+from iecl.training.config import UNSAID, RunConfig, config_from_values, difference, with_norms
 
 PROBE_SECONDS = 20.0
 """For which steps are tried; starting torch and opening images come on top."""
@@ -124,7 +124,8 @@ def held_against(run: RunDirectory, config: RunConfig, summary: Mapping[str, Any
     where = str(run.forecast)
     check(made, where, needed={"measured": dict, "seconds": float, "memory_megabytes": float})
     check(made["measured"], where, needed={"settings": dict})
-    changed = difference(config_from_values(merge(UNSAID, current_settings(made["measured"]["settings"]))), config)
+    forecast_of = config_from_values(merge(UNSAID, current_settings(made["measured"]["settings"])))
+    changed = difference(with_norms(forecast_of), config)  # as the run has resolved its own
     others = [str(change) for change in changed if change.name not in FREE]
     if others:
         return {"other_settings": others}
