@@ -1,16 +1,16 @@
-"""Does a streaming run that is killed for an hour end with the loss curve of one that nobody disturbed?
+"""Do streaming runs that are killed for an hour end with the loss curve of one that nobody disturbed?
 
     python -m benchmarks.soak --minutes 60          # beside it the same run, left alone; two cores for an hour
 
 Shards come from a server on this machine that refuses some of its requests. The run begins with two processes. At
 random moments one of its processes, a process that decodes, or all of them are killed or asked to stop, and another
-number of processes, with another number of workers, goes on. Three things are compared at the end: every step is in the
-curve once, its loss is the same but for rounding, and so are the weights. Sums over processes are taken in another
-order when their number changes; everything else is bit for bit the same. Training makes such a difference larger and
-larger: with a learning rate of 0.03 two runs that nobody disturbed, with one process and with two, are 0.6 apart in a
-loss after 50 steps. With 2e-5 they stay within 2e-6 for 170, the length of the run, and a step with another image or
-view than its own would still be off by far more. A disturbed run of 2,720 steps was 3 % off
-in a loss with that rate, too.
+number of processes, with another number of workers, goes on. After ten minutes it is through, and the next one begins.
+Three things are compared at the end of each: every step is in the curve once, its loss is the same but for rounding,
+and so are the weights. Sums over processes are taken in another order when their number changes; everything else is bit
+for bit the same. Training makes such a difference larger and larger: with a learning rate of 0.03 two runs that nobody
+disturbed, with one process and with two, are 0.6 apart in a loss after 50 steps. With 2e-5 they stay within 2e-6 for
+170, the length of a run, and a step with another image or view than its own would still be off by far more. A disturbed
+run of 2,720 steps was 3 % off in a loss with that rate, too.
 
 Processes are forks of this one, which has imported everything and computed nothing, so that a start takes a second;
 they learn of each other as srun tells them to.
@@ -45,6 +45,8 @@ from iecl.runs.checkpoint import latest_checkpoint
 IMAGES, SIDE, BATCH = 2040, 16, 24
 TOLERANCE = 1e-3
 """Rounding: how far a loss may be off, as a share of it, and a weight, as a share of its tensor's usual size."""
+ROUND = 10.0
+"""Minutes that one run is disturbed; as many runs follow each other as the time has room for."""
 MOST_EPOCHS = 2
 """Of 85 steps: later, rounding has grown beyond the tolerance, as in runs that nobody disturbs."""
 REFUSED = 40
@@ -297,7 +299,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    refusal = Refusal()
+    rounds = max(1, round(args.minutes / ROUND))
+    refusal, soaks, found = Refusal(), list[Soak](), list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         os.environ["IECL_CACHE"] = str(folder / "cache")
@@ -306,37 +309,61 @@ def main() -> int:
             began = time.monotonic()
             start_seconds, step_seconds = trial(folder, url)
             per_epoch = IMAGES // BATCH
-            epochs = min(MOST_EPOCHS, max(1, round(0.2 * args.minutes * 60 / step_seconds / per_epoch)))
-            steps = epochs * per_epoch
-            print(f"{start_seconds:.1f} s for a start, {step_seconds:.3f} s a step: {steps} steps", flush=True)
-            whole, disturbed = (Run(folder / name, url, epochs) for name in ("whole", "disturbed"))
+            epochs = min(MOST_EPOCHS, max(1, round(0.2 * args.minutes / rounds * 60 / step_seconds / per_epoch)))
+            print(
+                f"{start_seconds:.1f} s for a start, {step_seconds:.3f} s a step: {epochs * per_epoch} steps",
+                flush=True,
+            )
+            whole = Run(folder / "whole", url, epochs)
             undisturbed = whole.start(2, 0)
-            deadline = time.monotonic() + 60 * args.minutes
-            soak = Soak(disturbed, deadline, np.random.default_rng(args.seed), start_seconds, step_seconds)
-            soak.go(steps)
+            for number in range(rounds):
+                run = Run(folder / f"disturbed-{number}", url, epochs)
+                deadline, drawn = (
+                    time.monotonic() + 60 * args.minutes / rounds,
+                    np.random.default_rng([args.seed, number]),
+                )
+                soaks.append(Soak(run, deadline, drawn, start_seconds, step_seconds))
+                soaks[-1].go(epochs * per_epoch)
+                if not number and (not undisturbed.wait(60 * LONGEST) or set(undisturbed.codes.values()) != {0}):
+                    soaks[-1].lost.append(f"the run that nobody disturbed: {undisturbed.said()}")
+                found.append(differences(whole, run))
+                print(f"round {number + 1} of {rounds}: {found[-1]}", flush=True)
             seconds = time.monotonic() - began
-            if not undisturbed.wait(60 * LONGEST) or set(undisturbed.codes.values()) != {0}:
-                soak.lost.append(f"the run that nobody disturbed: {undisturbed.said()}")
-            found = differences(whole, disturbed)
-    far = max(found["largest_difference_of_a_loss"], found["largest_difference_of_a_weight"])
-    is_equal = bool(found["every_step_once"] and far <= TOLERANCE)
-    content = {
-        "setting": f"SimCLR, {IMAGES} images of {SIDE} px in shards on a server that refuses one request of {REFUSED}, "
-        f"batches of {BATCH}, three convolutions with synchronized batch norm, SGD, 32 bits, one thread a process",
+    content = summary(soaks, found)
+    content |= {
         "minutes": round(seconds / 60, 1),
-        "starts_by_processes": {str(world): count for world, count in sorted(soak.worlds.items())},
-        "faults": dict(sorted(soak.faults.items())),
-        "steps_taken_again": soak.repeated,
         "requests": refusal.asked.value,
         "requests_refused": refusal.refused.value,
-        "lost": soak.lost,
-        "tolerance": TOLERANCE,
-        "ends_as_the_run_that_nobody_disturbed": is_equal,
-        **found,
     }
     print(json.dumps(content, indent=1))
-    write("soak", "does a streaming run that is killed for an hour end like one that nobody disturbed?", content)
-    return int(not is_equal or bool(soak.lost))
+    write("soak", "do streaming runs that are killed for an hour end like one that nobody disturbed?", content)
+    return int(not content["ends_as_the_run_that_nobody_disturbed"] or bool(content["lost"]))
+
+
+def summary(soaks: list[Soak], found: list[dict[str, Any]]) -> dict[str, Any]:
+    """All rounds together: sums of what was done, the worst of what came of it."""
+    losses = [one["largest_difference_of_a_loss"] for one in found]
+    weights = [one["largest_difference_of_a_weight"] for one in found]
+    each_once = all(one["every_step_once"] for one in found)
+    worlds = sum((soak.worlds for soak in soaks), Counter[int]())
+    faults = sum((soak.faults for soak in soaks), Counter[str]())
+    return {
+        "setting": f"SimCLR, {IMAGES} images of {SIDE} px in shards on a server that refuses one request of {REFUSED}, "
+        f"batches of {BATCH}, three convolutions with synchronized batch norm, SGD, 32 bits, one thread a process",
+        "rounds": len(found),
+        "steps_of_a_round": found[0]["steps"],
+        "starts_by_processes": {str(world): count for world, count in sorted(worlds.items())},
+        "faults": dict(sorted(faults.items())),
+        "steps_taken_again": sum(soak.repeated for soak in soaks),
+        "lost": [line for soak in soaks for line in soak.lost],
+        "tolerance": TOLERANCE,
+        "every_step_once": each_once,
+        "ends_as_the_run_that_nobody_disturbed": bool(each_once and max(*losses, *weights) <= TOLERANCE),
+        "loss_first_and_last": found[0]["loss_first_and_last"],
+        "largest_difference_of_a_loss": max(losses),
+        "largest_difference_of_a_weight": max(weights),
+        "steps_that_are_equal_bit_for_bit": [one["steps_that_are_equal_bit_for_bit"] for one in found],
+    }
 
 
 if __name__ == "__main__":
