@@ -1,6 +1,8 @@
 """What processes have in common: gathered rows with their gradient, synchronized norms, and meters that are merged."""
 
 import os
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,27 @@ def test_threads_are_given_back_after_an_error() -> None:
         work()
     assert seen == [before + 1]
     assert torch.get_num_threads() == before
+
+
+def test_a_first_process_that_ends_while_it_is_asked_is_named_without_torchs_stack(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It takes the first call, hears the second one out and is gone."""
+    monkeypatch.setattr(parallel, "PATIENCE", 1.0)
+
+    def answer(listener: socket.socket) -> None:
+        with listener.accept()[0], listener.accept()[0] as line:
+            line.recv(1)
+            listener.close()
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(listener.getsockname()[1]))
+        first = threading.Thread(target=answer, args=(listener,), daemon=True)
+        first.start()
+        assert parallel.who_is_lost(1, 2) == "process 0 has ended without a word, or its machine cannot be reached"
+        first.join(5)
+    os.write(2, b"heard again")
+    assert capfd.readouterr().err == "heard again"

@@ -159,7 +159,7 @@ def is_lost_peer(problem: RuntimeError) -> bool:
 
 def leave_word(own: int, words: str) -> None:
     """Tell the other processes why this one ends."""
-    with suppress(dist.DistError, RuntimeError, OSError):  # nobody may be there any more
+    with suppress(dist.DistError, RuntimeError, OSError), _torch_unheard():  # nobody may be there any more
         _board().set(f"ended {own}", words)
 
 
@@ -170,14 +170,15 @@ def who_is_lost(own: int, count: int) -> str:
     """
     silent, until = set(range(count)) - {own}, time.monotonic() + PATIENCE
     try:
-        board = _board()
-        board.set(f"waits {own}", "")
-        while silent and time.monotonic() < until:
-            for other in sorted(silent):
-                if board.check([f"ended {other}"]):
-                    return f"process {other} has ended: {board.get(f'ended {other}').decode(errors='replace')}"
-                silent -= {other} if board.check([f"waits {other}"]) else set()
-            time.sleep(0.1)
+        with _torch_unheard():
+            board = _board()
+            board.set(f"waits {own}", "")
+            while silent and time.monotonic() < until:
+                for other in sorted(silent):
+                    if board.check([f"ended {other}"]):
+                        return f"process {other} has ended: {board.get(f'ended {other}').decode(errors='replace')}"
+                    silent -= {other} if board.check([f"waits {other}"]) else set()
+                time.sleep(0.1)
     except (dist.DistError, RuntimeError, OSError):  # the board is the first process's, or torchrun's
         silent = {0}
     names = " and ".join(map(str, sorted(silent)))
@@ -189,13 +190,26 @@ def who_is_lost(own: int, count: int) -> str:
 def _board() -> PrefixStore:
     """What all processes can write to and read from while they meet."""
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    with socket.create_connection(place, PATIENCE) as line, suppress(TimeoutError):
-        line.settimeout(1.0)  # whoever is about to end closes it; torch would print its own stack
-        line.recv(1)
-        raise ConnectionResetError
+    socket.create_connection(place, PATIENCE).close()  # where nobody listens torch would try again and again
     store = TCPStore(*place, is_master=False, timeout=timedelta(seconds=PATIENCE), wait_for_workers=False)
     # torchrun's is there for one attempt after the other.
     return PrefixStore(f"iecl {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+
+
+@contextmanager
+def _torch_unheard() -> Iterator[None]:
+    """What is written to the process's error output meanwhile is lost: torch's own stack, where a line of ours follows.
+
+    The first process may end at any moment of a talk about who has ended, so that nothing that is asked before it helps.
+    """
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def gather_objects(thing: Any) -> list[Any]:
