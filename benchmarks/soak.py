@@ -4,7 +4,8 @@
 
 Shards come from a server on this machine that refuses some of its requests. The run begins with two processes. At
 random moments one of its processes, a process that decodes, or all of them are killed or asked to stop, and another
-number of processes, with another number of workers, goes on. After ten minutes it is through, and the next one begins.
+number of processes, with another number of workers, goes on. After ten minutes at most it is through, and the next one
+begins, until the time is over.
 Three things are compared at the end of each: every step is in the curve once, its loss is the same but for rounding,
 and so are the weights. Sums over processes are taken in another order when their number changes; everything else is bit
 for bit the same. Training makes such a difference larger and larger: with a learning rate of 0.03 two runs that nobody
@@ -46,7 +47,7 @@ IMAGES, SIDE, BATCH = 2040, 16, 24
 TOLERANCE = 1e-3
 """Rounding: how far a loss may be off, as a share of it, and a weight, as a share of its tensor's usual size."""
 ROUND = 10.0
-"""Minutes that one run is disturbed; as many runs follow each other as the time has room for."""
+"""Minutes that one run is disturbed at most; runs follow each other until the time is over."""
 MOST_EPOCHS = 2
 """Of 85 steps: later, rounding has grown beyond the tolerance, as in runs that nobody disturbs."""
 REFUSED = 40
@@ -299,7 +300,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    rounds = max(1, round(args.minutes / ROUND))
+    each = min(ROUND, args.minutes)
     refusal, soaks, found = Refusal(), list[Soak](), list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -309,25 +310,25 @@ def main() -> int:
             began = time.monotonic()
             start_seconds, step_seconds = trial(folder, url)
             per_epoch = IMAGES // BATCH
-            epochs = min(MOST_EPOCHS, max(1, round(0.2 * args.minutes / rounds * 60 / step_seconds / per_epoch)))
+            epochs = min(MOST_EPOCHS, max(1, round(0.2 * each * 60 / step_seconds / per_epoch)))
             print(
                 f"{start_seconds:.1f} s for a start, {step_seconds:.3f} s a step: {epochs * per_epoch} steps",
                 flush=True,
             )
             whole = Run(folder / "whole", url, epochs)
             undisturbed = whole.start(2, 0)
-            for number in range(rounds):
+            disturbed_since = time.monotonic()
+            while time.monotonic() - disturbed_since < 60 * args.minutes:
+                number = len(soaks)
                 run = Run(folder / f"disturbed-{number}", url, epochs)
-                deadline, drawn = (
-                    time.monotonic() + 60 * args.minutes / rounds,
-                    np.random.default_rng([args.seed, number]),
-                )
-                soaks.append(Soak(run, deadline, drawn, start_seconds, step_seconds))
+                drawn = np.random.default_rng([args.seed, number])
+                soaks.append(Soak(run, time.monotonic() + 60 * each, drawn, start_seconds, step_seconds))
                 soaks[-1].go(epochs * per_epoch)
                 if not number and (not undisturbed.wait(60 * LONGEST) or set(undisturbed.codes.values()) != {0}):
                     soaks[-1].lost.append(f"the run that nobody disturbed: {undisturbed.said()}")
                 found.append(differences(whole, run))
-                print(f"round {number + 1} of {rounds}: {found[-1]}", flush=True)
+                minutes = (time.monotonic() - disturbed_since) / 60
+                print(f"round {number + 1}, {minutes:.0f} minutes: {found[-1]}", flush=True)
             seconds = time.monotonic() - began
     content = summary(soaks, found)
     content |= {

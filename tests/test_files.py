@@ -183,6 +183,25 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
     assert rows[1]["loss"] != rows[1]["loss"]
 
 
+def test_a_number_that_is_not_finite_is_a_number_again(tmp_path: Path) -> None:
+    """JSON has no word for it, so that it is written as text."""
+    file = tmp_path / "summary.json"
+    scores = {"trained": {"knn": "-Infinity"}}
+    made = {"last": {"knn": "NaN"}, "untrained_knn": "Infinity", "outcome": {"images": 9, "scores": scores}}
+    file.write_text(strict_json(made))
+    found = read_summary(file)
+    numbers = [found["last"]["knn"], found["untrained_knn"], found["outcome"]["scores"]["trained"]["knn"]]
+    assert [f"{number:.1f}" for number in numbers] == ["nan", "inf", "-inf"]
+
+
+@pytest.mark.parametrize("value", ["1979-05-27", "07:32:00", "1979-05-27T07:32:00Z", "[1, { a = [1979-05-27] }]"])
+def test_a_date_that_toml_has_and_json_has_not_is_refused(value: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(f"a = {value}")
+    with pytest.raises(UserError, match="file is damaged: a date or a time in it is not in quotes"):
+        read_toml(tmp_path / "file")
+    assert parse_assignment("data.root=1979-05-27") == {"data": {"root": "1979-05-27"}}
+
+
 def test_what_is_not_there_yet_is_empty(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     assert (run.read_summary(), list(run.read_metrics()), read_json(run.forecast)) == ({}, [], {})

@@ -30,6 +30,7 @@ from iecl.data.pack_format import PRELUDE
 from iecl.data.pack_writer import pack
 from iecl.runs.claim import Claim
 from iecl.runs.directory import RunDirectory, write_json
+from iecl.studies.call import study
 
 SECONDS, LONGEST = 20, 600
 """A command on a tiny run that computes for so long, or waits for so long on a busy machine, does not answer."""
@@ -120,7 +121,19 @@ def make_run(folder: Path) -> Path:
     run.evaluate("knn", quiet=True)
     kept = {name: run.settings[name] for name in ("method", "data", "optimizer", "training")}
     (run.path / "recipe.toml").write_text(toml({"base": "moco-v2/cifar", **kept}))
+    _make_study(folder / "images", run.path)
     return run.path
+
+
+def _make_study(images: Path, place: Path) -> None:
+    """A study of two arms, one of them finished."""
+    base = {"recipe": "simclr/cifar", "method.hidden_dim": 8, "method.out_dim": 4, "backbone.name": "resnet10-w16"}
+    base |= {"data.image_size": 16, "training.epochs": 1, "training.batch_size": 4, "training.accelerator": "cpu"}
+    asked = {"name": "study", "data": [str(images)], "evaluations": ["knn"], "base": base}
+    arms: dict[str, Any] = {"first": {}, "second": {"optimizer.lr": 0.1}}
+    finished = {"study": asked, "arms": {"first": arms["first"]}}
+    study(finished, place / "study", workers=0, keep="none", quiet=True)
+    (place / "study.toml").write_text(toml({"study": asked, "arms": arms}))
 
 
 def _images(folder: Path) -> Path:
@@ -177,6 +190,8 @@ def commands(run: Path, out: Path) -> dict[str, list[str]]:
         "evaluate": ["evaluate", "knn", str(run), "--checkpoint", "last", "--quiet"],
         "describe recipe": ["describe", str(run / "recipe.toml")],
         "start": ["pretrain", "--recipe", str(run / "recipe.toml"), "--out", str(out), "--overwrite", "--quiet"],
+        "study --list": ["study", str(run / "study.toml"), "--out", str(run / "study"), "--list"],
+        "study --table": ["study", str(run / "study.toml"), "--out", str(run / "study"), "--table"],
     }
 
 
@@ -196,6 +211,9 @@ READERS = {
     ),
     "evaluations/*.json": ("describe", "describe --json", "compare", "report"),
     "recipe.toml": ("describe recipe", "start"),
+    "study/cells/*.json": ("study --list", "study --table"),
+    "study/names.json": ("study --list", "study --table"),
+    "study.toml": ("study --list", "study --table"),
 }
 """Commands by the files that they read."""
 
@@ -340,6 +358,13 @@ def mutated_evaluations(run: Path, count: int = 300, **options: Any) -> Count:
 def mutated_recipes(run: Path, count: int = 300, **options: Any) -> Count:
     """Faults in a recipe of one's own."""
     return mutated_file(run, "recipe.toml", count, **options)
+
+
+def mutated_studies(run: Path, count: int = 300, **options: Any) -> Count:
+    """Faults in a study, in what is known of its cells, and in their names."""
+    files = [name for name in READERS if name.startswith("study")]
+    found = [mutated_file(run, name, count // len(files), **options) for name in files]
+    return Count(*map(sum, zip(*found, strict=True)))
 
 
 def _without(section: str) -> Callable[[str], str]:
@@ -507,6 +532,10 @@ def _hostile_contents(run: Path) -> Iterator[tuple[str, bytes]]:
         json.dumps(found | texts | {"protocol": found["protocol"] | protocol} | renamed).encode(),
     )
     yield "evaluations/*.json", f"{{{quoted}: 1".encode()
+    record = json.loads(next(run.glob("study/cells/*.json")).read_text(encoding="utf-8"))
+    record |= {"error": HOSTILE, "time": 0, "kind": [HOSTILE], "code": HOSTILE}
+    yield "study/cells/*.json", json.dumps(record).encode()
+    yield "study/names.json", f"{{{quoted}: [{quoted}]}}".encode()
 
 
 def _rename_skipped(packed: Path, name: str) -> None:
@@ -528,6 +557,7 @@ MUTATED = {
     "mutated settings": mutated_settings,
     "mutated evaluations": mutated_evaluations,
     "mutated recipes": mutated_recipes,
+    "mutated studies": mutated_studies,
 }
 WRITTEN = {"hostile settings": hostile_settings, "terminal injection": terminal_injection}
 

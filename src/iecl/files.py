@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import date, time
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, get_args, get_origin
@@ -181,6 +182,8 @@ def _check_sizes(found: Any, where: str) -> None:
             raise damaged(where, "it is nested too deeply")
         if any(isinstance(item, int) and abs(item) > LARGEST for item in level):
             raise damaged(where, "a number in it has too many digits")
+        if any(isinstance(item, date | time) for item in level):
+            raise damaged(where, "a date or a time in it is not in quotes")  # no setting is one, and JSON has none
         tables = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
         level, depth = [item for table in tables for item in table], depth + 1
 

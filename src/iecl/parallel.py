@@ -200,7 +200,7 @@ def _board() -> PrefixStore:
 def _torch_unheard() -> Iterator[None]:
     """What is written to the process's error output meanwhile is lost: torch's own stack, where a line of ours follows.
 
-    The first process may end at any moment of a talk about who has ended, so that nothing that is asked before it helps.
+    The first process may end at any moment of a talk about who has ended: to ask whether it is there first is no help.
     """
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

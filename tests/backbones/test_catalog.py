@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-from iecl.backbones.catalog import families, model_names
+from iecl.backbones.catalog import check_backbone, families, model_names
 from iecl.backbones.factory import make_backbone
 from iecl.cli.command import main
 from iecl.cli.list import rows_of
@@ -50,6 +50,12 @@ def test_a_package_that_is_not_there_says_how_to_get_it(monkeypatch: pytest.Monk
     assert rows_of("backbones")["timm/NAME"] == "not installed: pip install 'iecl[timm]'"
     monkeypatch.undo()
     families.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["../..", "/x", "", "..:x", "timm/", "python/x"])
+def test_what_cannot_be_a_name_is_none(name: str) -> None:
+    with pytest.raises(UserError, match="no backbone is called"):
+        check_backbone(name)
 
 
 OTHERS = ["vit_ti_4", "vit_s_16", "timm/vit_base_patch16_224", "timm/deit_tiny_patch16_224", "timm/convnext_atto"]

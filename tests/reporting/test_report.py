@@ -122,6 +122,16 @@ def test_an_interrupted_and_a_running_run_are_told_apart(image_folder: Path, tmp
     assert found["progress"] == 0.03  # 12 steps, of 100 epochs of 4 steps each
 
 
+@pytest.mark.parametrize("epoch", [-1, -2.5, "NaN", 1e300])
+def test_a_row_with_an_epoch_that_none_can_be_is_no_measure_of_epochs(
+    epoch: object, image_folder: Path, tmp_path: Path
+) -> None:
+    run = make_reported(tmp_path, image_folder, is_finished=False)
+    rows = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "epoch": epoch}) + "\n" + rows)
+    assert describe([run])["runs"][0]["progress"] == 0.03
+
+
 def test_damaged_files_of_a_run_are_named_and_the_rest_is_shown(run: Path) -> None:
     (run / "summary.json").write_text("{")
     with (run / "metrics.jsonl").open("a") as file:

@@ -18,6 +18,7 @@ from iecl.errors import UserError
 from iecl.runs.directory import write_json
 from iecl.studies.cell import Measurement, Names
 from iecl.studies.engine import CellStatus
+from iecl.studies.estimate import Estimate
 from iecl.studies.folder import StudyFolder
 from iecl.studies.report import report, write_report
 from iecl.studies.study import Place, Study, read_study
@@ -283,12 +284,38 @@ def test_names_that_somebody_emptied_are_one_line(tmp_path: Path) -> None:
         StudyFolder(tmp_path).known_names()
 
 
+@pytest.mark.parametrize("names", [["../../x"], ["0" * 16, ""], ["A" * 16], ["0" * 5000]])
+def test_names_that_are_none_of_files_in_the_folder_are_refused(names: list[str], tmp_path: Path) -> None:
+    (tmp_path / "names.json").write_text(json.dumps({"request": names}))
+    with pytest.raises(UserError, match=r"names\.json is damaged: a name in it is none of a cell"):
+        StudyFolder(tmp_path).known_names()
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", " ", "/x"])
+def test_a_study_is_called_as_a_folder_can_be(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no name of a study"):
+        read_study(written(tmp_path, TEXT.replace("[study]", f'[study]\nname = "{name}"')))
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", -1.0, 0.0])
+def test_a_speed_that_none_can_be_tells_nothing(number: object) -> None:
+    record = {"training": {"images": 9, "images_per_second": number}, "kind": ["simclr"], "evaluations": {}}
+    assert Estimate([record]).seconds(("simclr",), make_config(flags={"data": {"name": "digits"}})) is None
+
+
+MEASURED: dict[str, Any] = {"evaluations": {}, "kind": ["simclr"]}
+
+
 @pytest.mark.parametrize(
     ("record", "how"),
     [
+        ({"training": {}, "evaluations": {}}, "it has no kind"),
+        ({"training": {}, "evaluations": {}, "kind": ["simclr", []]}, "kind is not a list of words and whole numbers"),
+        ({"training": {"images_per_second": "x", "images": 9}, **MEASURED}, "images_per_second is not a number"),
+        ({"training": {"images_per_second": 9.0}, **MEASURED}, "it has no images"),
         ({"training": {}}, "it has no evaluations"),
-        ({"training": {}, "evaluations": {"a": 3}}, "a is not a table"),
-        ({"training": {}, "evaluations": {"a": {"numbers": {}}}}, "it has no protocol_hash"),
+        ({"training": {}, "evaluations": {"a": 3}, "kind": []}, "a is not a table"),
+        ({"training": {}, "evaluations": {"a": {"numbers": {}}}, "kind": []}, "it has no protocol_hash"),
         ({"error": "no memory"}, "it has no time"),
     ],
 )

@@ -98,5 +98,5 @@ def check_backbone(name: str) -> None:
     package = name.partition("/")[0]
     if package in PACKAGES and find_spec(package) is None:
         raise lacking(f"backbone {name}", package, extra=package, where="--backbone")
-    if name not in model_names(package):
+    if package not in PACKAGES or name not in model_names(package):
         raise unknown(name)

@@ -152,7 +152,7 @@ class RunReader:
 
     def _steps_of_an_epoch(self) -> int:
         """By the last readings of epochs, which are rarely at their ends: the more epochs, the surer; 0: unknown."""
-        known = [row for row in self.rows if _is_finite(row.get("epoch"))]
+        known = [row for row in self.rows if _is_finite(row.get("epoch")) and row["epoch"] >= 0]
         if not known or known[-1]["epoch"] < 1:
             return 0
         return max(math.ceil(int(row["step"]) / (int(row["epoch"]) + 1)) for row in known)

@@ -33,6 +33,8 @@ def read_summary(path: Path) -> dict[str, Any]:
         }
     if "last" in found:
         found["last"] = {name: number(value) for name, value in found["last"].items()}
+    if "untrained_knn" in found:
+        found["untrained_knn"] = number(found["untrained_knn"])
     return found
 
 

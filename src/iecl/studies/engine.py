@@ -14,6 +14,7 @@ from typing import Any
 
 from iecl.console import ProgressLine, TerminalHandler, counted, duration, log_to_terminal
 from iecl.errors import Interrupted, UserError
+from iecl.files import damaged
 from iecl.studies.cell import Cell, Datasets, Names, full_config, names_of
 from iecl.studies.estimate import Estimate, Kind, kind_of
 from iecl.studies.folder import KEEP, StudyFolder
@@ -47,6 +48,8 @@ def look_at_cells(cells: Sequence[Cell], folder: Path | str) -> list[CellStatus]
     for cell in cells:
         config = cell.config(datasets)
         names = known.get(cell.request(config, datasets))
+        if names and len(names.evaluations) != len(cell.evaluations):
+            raise damaged(str(place.names), "a request has too many names, or too few")
         found.append(_found(place, kind_of(config, datasets.content(cell.data)), config, names))
     return found
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from math import isfinite
 from statistics import mean
 from typing import Any
 
 from iecl.errors import UserError
+from iecl.files import number
 from iecl.training.config import RunConfig
 from iecl.training.forecast import predict
 
@@ -31,9 +33,11 @@ class Estimate:
     def learn(self, record: Mapping[str, Any]) -> None:
         """Take over what a finished cell took."""
         training = record.get("training", {})
-        if training.get("images_per_second") and "error" not in record:
-            measuring = sum(one["seconds"] for one in record["evaluations"].values())
-            self._known[tuple(record["kind"])] = training["images"], training["images_per_second"], measuring
+        speed = number(training.get("images_per_second"))
+        if speed and speed > 0 and "error" not in record:
+            measuring = sum(number(one["seconds"]) for one in record["evaluations"].values())
+            if isfinite(speed + measuring):
+                self._known[tuple(record["kind"])] = training["images"], speed, measuring
 
     def probe(self, runs: Iterable[tuple[Kind, RunConfig]], threads: int) -> None:
         """Try some steps of kinds that nothing is known of."""

@@ -7,6 +7,7 @@
 """
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +20,10 @@ from iecl.runs.directory import RunDirectory, write_json
 from iecl.studies.cell import Names
 
 RECORD: dict[str, Any] = {"training": dict, "evaluations": dict, "error": str, "kind": list, "time": float}
-NEEDED = {"training": "evaluations", "error": "time"}
+NEEDED = {"training": ("evaluations", "kind"), "error": ("time",)}
 """What a record that has the one must have besides."""
+SPEED: dict[str, Any] = {"images": int, "images_per_second": float}
+NAME = re.compile("[0-9a-f]{16}")
 MEASURED: dict[str, Any] = {"numbers": dict, "protocol_hash": str, "seconds": float}
 KEEP = ("none", "weights", "all")
 
@@ -37,8 +40,12 @@ class StudyFolder:
         """What is known of a cell; empty: nothing."""
         file = self.cells / f"{name}.json"
         found = read_json(file)
-        needed = {other: RECORD[other] for one, other in NEEDED.items() if one in found}
+        needed = {other: RECORD[other] for one, others in NEEDED.items() if one in found for other in others}
         check(found, str(file), needed=needed, known=RECORD)
+        if not all(type(word) in (str, int) for word in found.get("kind", [])):
+            raise damaged(str(file), "kind is not a list of words and whole numbers")
+        if found.get("training", {}).get("images_per_second") is not None:
+            check(found["training"], f"training in {file}", needed=SPEED)
         evaluations = found.get("evaluations", {})
         check(evaluations, str(file), known=dict.fromkeys(evaluations, dict))
         for key, measured in evaluations.items():
@@ -69,6 +76,8 @@ class StudyFolder:
         check(found, str(self.names), known=dict.fromkeys(found, list[str]))
         if not all(found.values()):
             raise damaged(str(self.names), "a request has no names")
+        if not all(NAME.fullmatch(name) for names in found.values() for name in names):
+            raise damaged(str(self.names), "a name in it is none of a cell")  # they become names of files
         return {request: Names(first, tuple(others)) for request, (first, *others) in found.items()}
 
     def add_names(self, names: dict[str, Names]) -> None:

@@ -29,6 +29,8 @@ class StudySettings:
     def __post_init__(self) -> None:
         if not self.data or not self.seeds or len({*self.seeds}) < len(self.seeds):
             raise ValueError("a study needs data, and seeds that differ")
+        if Path(self.name).name != self.name.strip() or self.name == "..":  # a folder is called so
+            raise ValueError(f"{self.name!r} is no name of a study, since it is none of a folder")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ def read_study(source: Path | str | Mapping[str, Any]) -> Study:
     if not isinstance(head, Mapping) or not isinstance(arms, Mapping) or not arms:
         raise UserError("a study has a table [study] and a table [arms.NAME] for each arm", where=where)
     own = {key: value for key, value in head.items() if key not in ("base", "evaluations")}
+    if own.get("name") == "":
+        del own["name"]
     if isinstance(own.get("data"), str):
         own["data"] = [own["data"]]
     named = {"name": "study" if isinstance(source, Mapping) else Path(source).stem, "reference": next(iter(arms))}
