@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -165,6 +166,15 @@ def test_a_block_that_nothing_would_train_is_refused() -> None:
     with pytest.raises(UserError, match="nothing trains the block on the query side"):
         with_terms(printed_block, PRINTED, entropy="none", kl="none")
     with_terms(printed_block, PRINTED, entropy="none", kl="none", weights="frozen")
+
+
+@pytest.mark.parametrize(("settings", "is_heard"), [(PRINTED, False), (SYMMETRIC, True)])
+def test_a_gradient_that_does_not_reach_the_block_is_said(
+    settings: dict[str, Any], is_heard: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    method = with_terms(printed_block, settings, host_gradient="cooperative")
+    assert ("saib" in reached(method, "contrast")) == is_heard
+    assert ("has no effect: saib.host_gradient" in caplog.text) != is_heard
 
 
 def test_a_printed_block_without_terms_descends_the_hosts_loss() -> None:

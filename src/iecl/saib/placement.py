@@ -1,5 +1,6 @@
 """Where a block stands: on which views, how strongly, with which noise, and what the host's loss does to it."""
 
+import logging
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,6 +15,8 @@ from iecl.saib.settings import SAIBSettings
 from iecl.saib.strength import AdaptiveStrength
 from iecl.schedule import Clock
 from iecl.views.pipeline import Mixture, Views
+
+log = logging.getLogger("iecl.saib")
 
 SIGNS = {"reversed": -1.0, "cooperative": 1.0, "none": 0.0}
 """By what the gradient of the host's loss is multiplied on its way to the block."""
@@ -188,4 +191,6 @@ def place(
             do="add a term that moves it (objective.entropy=coding-rate), choose another saib.side, "
             "or keep its weights with saib.weights=frozen",
         )
+    if settings.host_gradient in ("reversed", "cooperative") and not by_host:
+        log.warning("has no effect: saib.host_gradient: the host's loss does not reach the block on the %s side", side)
     return placed
