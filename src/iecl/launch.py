@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,6 +161,20 @@ def requeue(environment: Mapping[str, str] = os.environ) -> str:
     except (OSError, subprocess.TimeoutExpired) as problem:
         return f"scontrol requeue {job}: {problem}"
     return f"scontrol requeue {job}: {done.stderr.strip() or done.returncode}" if done.returncode else ""
+
+
+def when_parent_ends(act: Callable[[], object]) -> None:
+    """Do something as soon as the process that started this one is gone, whatever this one is doing then."""
+    from multiprocessing import connection, parent_process
+
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        act()
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def usable_cores() -> int:

@@ -331,6 +331,37 @@ def test_signals_to_the_whole_group_end_no_worker_at_any_moment_and_a_process_wi
     assert (done.returncode, done.stdout) == (0, "[6, 6, 6, 6] True\n"), done.stderr
 
 
+HALF_A_REQUEST = """
+import multiprocessing, os, signal, struct, sys
+import numpy as np
+from iecl.data.folder import FolderSource
+from iecl.data.listing import list_images
+from iecl.data.loader import Loader
+from pathlib import Path
+
+listing = list_images(Path(sys.argv[1]))
+source = FolderSource(listing, np.full(len(listing), -1), (), side=8, max_pixels=1000)
+loader = Loader(source, batch=2, seed=1, workers=3)
+batches = loader.epoch(0)
+next(batches)
+for queue in loader._pool._running._index_queues:
+    queue._writer._send(struct.pack("!i", 30000) + b"half")
+print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up as Linux lists them")
+def test_workers_that_wait_for_the_rest_of_a_request_end_with_a_parent_that_was_killed(good: FolderSource) -> None:
+    done = subprocess.run([sys.executable, "-c", HALF_A_REQUEST, good.name], capture_output=True, text=True, timeout=60)
+    workers = done.stdout.split()
+    assert (done.returncode, len(workers)) == (-signal.SIGKILL, 3), done.stderr
+    end = time.monotonic() + 20
+    while any(Path("/proc", worker).exists() for worker in workers):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def test_a_worker_that_is_busy_for_long_is_ended_all_the_same(
     good: FolderSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ decides on. Nothing depends on which worker is quicker.
 
 import atexit
 import multiprocessing
+import os
 import signal
 import warnings
 import weakref
@@ -31,7 +32,7 @@ from iecl.data.slots import Slots
 from iecl.data.source import Fetching, Numbers, OnBad, Source, expect, read_into
 from iecl.data.stream_order import StreamOrder, order_of
 from iecl.errors import TrainingError, UserError
-from iecl.launch import STOPS
+from iecl.launch import STOPS, when_parent_ends
 
 _AHEAD = 2
 """Batches that each worker works on in advance, or that a source in this process is told of."""
@@ -300,6 +301,9 @@ def _settle(keeps: bool, worker: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     if keeps:
         keep_freed_memory()
+    # Of a parent that was killed half of a request may come, and nothing ever after: a worker that waited for the rest
+    # would keep the run's lock.
+    when_parent_ends(partial(os._exit, 1))
 
 
 class Loader:

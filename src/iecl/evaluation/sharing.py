@@ -8,10 +8,10 @@ import os
 import pickle
 import signal
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from iecl.data.skipped_files import nothing_readable
 from iecl.data.source import ChosenSource, Numbers, OnBad, Progress, Source
 from iecl.errors import UserError
 from iecl.evaluation.features import Features, extract
-from iecl.launch import usable_cores
+from iecl.launch import usable_cores, when_parent_ends
 
 
 def rows_of(total: int, batch: int, rank: int, world: int) -> Numbers:
@@ -124,7 +124,7 @@ def _work(
 ) -> None:
     """The whole life of one process: it writes its features to a file, and says how far it is."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this one
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    when_parent_ends(partial(os._exit, 1))
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, usable_cores() // world))
     bad: list[tuple[str, str]] = []
@@ -143,13 +143,6 @@ def _work(
             sender.send(problem)
             return
     sender.send(bad)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
 
 
 def _merged(files: Sequence[Path], source: Source, reasons: list[str]) -> Features:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType
@@ -19,7 +20,7 @@ from torch import multiprocessing
 from iecl.allocation import is_kept, keep_freed_memory
 from iecl.console import forget_lost_terminal
 from iecl.errors import Interrupted, LostPeer, TrainingError, UserError
-from iecl.launch import STOPS, Launch, node_rank, usable_cores
+from iecl.launch import STOPS, Launch, node_rank, usable_cores, when_parent_ends
 from iecl.training.signals import REPEATED, heeded
 
 log = logging.getLogger("iecl.training")
@@ -129,20 +130,13 @@ def _work(
     os.environ.update(environment)
     for number in heeded():  # from when it has nothing left to stop until it is gone
         signal.signal(number, lambda *_: None)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # It saves and ends: nobody would hear of it any more.
+    when_parent_ends(partial(os.kill, os.getpid(), signal.SIGTERM))
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, usable_cores() // devices))
     answer = work(*arguments)
     with suppress(OSError):  # the parent may be gone
         sender.send(answer)
-
-
-def _end_with_parent() -> None:
-    """A process whose parent was killed saves and ends: nobody would hear of it any more."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _heard(ranks: list[_Rank], stopper: "_Stopper") -> Answer:
