@@ -220,8 +220,10 @@ def kernels_made_once(*modules: nn.Module) -> Iterator[None]:
     """Normalized kernels are made here and serve every pass within the block.
 
     torch's `parametrize.cached` would make them within the first pass, where one that is computed again looks for them.
+    Where this process holds a share of a kernel alone (fsdp) each pass makes its own, for which it gets the whole.
     """
     scales = [found for module in modules for found in spectral_scales(module)]
+    scales = [(scale, kernel) for scale, kernel in scales if not hasattr(kernel, "full_tensor")]
     for scale, kernel in scales:
         scale.made = scale.divide(kernel)
     try:
