@@ -34,8 +34,8 @@ pytestmark = pytest.mark.skipif(
 )
 HEADS = {"hidden_dim": 16, "out_dim": 8}
 SLOW = {"name": "sgd", "lr": 5e-4}
-"""Where sums are taken in another order: a larger rate makes a rounding in the first step visible in the tenth, as it does
-in a run of copies whose rate is a ten-millionth larger."""
+"""Where sums are taken in another order: a larger rate makes a rounding in the first step visible in the tenth, as in a
+run of copies whose rate is a ten-millionth larger."""
 CASES: dict[str, dict[str, Any]] = {
     "moco-v2": {"settings": {"method": {**HEADS, "queue_size": 32}, "optimizer": {"name": "sgd", "lr": 0.05}}},
     "swav": {"settings": {"method": HEADS, "optimizer": {"name": "lars"}, "training": {"grad_accumulation": 2}}},
