@@ -5,6 +5,10 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -381,3 +385,34 @@ def test_the_faults_of_the_nasty_set_are_found_and_no_others(tmp_path: Path) -> 
     assert {"sizes/1x2000.png", "sizes/2000x1.jpg"} == set(rows["aspect"])
     assert "special/duplicate.png" in set(rows["exact"]) | {row["other"] for row in rows["exact"].values()}
     assert result["other_files"]["broken link"] == 2
+
+
+KILLED = """
+import multiprocessing, os, signal, sys, threading, time
+from iecl.checks import scan
+from iecl.checks.doctor import diagnose
+
+
+def end() -> None:
+    while len(multiprocessing.active_children()) < 2:
+        time.sleep(0.01)
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+scan._look = lambda *_: time.sleep(2)
+threading.Thread(target=end, daemon=True).start()
+diagnose([sys.argv[1]], workers=2)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up as Linux lists them")
+def test_processes_that_look_at_images_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", KILLED, str(make(tmp_path / "images", 130))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    processes = done.stdout.split()
+    assert (done.returncode, len(processes)) == (-signal.SIGKILL, 2), done.stderr
+    end = time.monotonic() + 20
+    while any(Path("/proc", process).exists() for process in processes):
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from iecl.checks.measures import RECORD, SIDE, THUMB, measure
 from iecl.data.decoder import Unreadable, examine
 from iecl.data.listing import Listing, printable
 from iecl.errors import TrainingError
+from iecl.launch import when_parent_ends
 
 if TYPE_CHECKING:
     from iecl.data.source import Progress
@@ -180,6 +182,7 @@ _HERE: list[Any] = []
 
 def _settle(listings: list[Listing], max_pixels: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    when_parent_ends(partial(os._exit, 1))  # it would wait for more to do for ever
     _HERE[:] = [listings, max_pixels]
 
 
