@@ -1,6 +1,7 @@
 """Whole runs that meet a fault: what was trained stays, the user reads one line, and the run goes on from there."""
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.faults.__main__ import all_faults
+from benchmarks.result import RESULTS
 
 import iecl
 from iecl.errors import TrainingError, UserError
@@ -261,3 +264,10 @@ def test_torchrun_alone_says_how_many_processes_there_are(image_folder: Path, tm
     run = iecl.load(tmp_path / "run")
     assert run.settings["training"]["devices"] == 2
     assert steps(run.path) == list(range(1, 11))  # one run, not two into one directory
+
+
+def test_the_table_of_faults_has_a_row_for_each_and_none_that_was_lost(tmp_path: Path) -> None:
+    (file,) = (RESULTS / "faults").glob("*.json")
+    found = json.loads(file.read_text(encoding="utf-8"))["faults"]
+    assert [row["fault"] for row in found] == list(all_faults(tmp_path))
+    assert all(row["tried"] == row["survived"] > 0 == row["lost"] for row in found)
