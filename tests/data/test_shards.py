@@ -266,6 +266,17 @@ def test_shards_without_an_index_that_cannot_be_read_are_named(tmp_path: Path) -
         streamed(tmp_path / "b-*.tar")
 
 
+@pytest.mark.parametrize("side", ["Infinity", "-Infinity", "NaN", -1.0])
+def test_an_index_of_images_of_no_size_is_refused(side: object, shards: Path) -> None:
+    path = shards / "index-all.npz"
+    with np.load(path) as opened:
+        tables = dict(opened)
+    about = json.loads(tables["about"].tobytes()) | {"short_side": side}
+    np.savez(path, **tables | {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)})
+    with pytest.raises(UserError, match="its images have a shorter side of"):
+        streamed(shards)
+
+
 @pytest.mark.parametrize("draw", range(24))
 def test_damaged_bytes_of_a_shard_or_an_index_give_clean_errors(shards: Path, draw: int) -> None:
     """Whatever a file holds, the images are those that were packed, or somebody says what is wrong."""

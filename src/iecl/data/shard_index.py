@@ -12,6 +12,7 @@ each image, are read when somebody asks for them.
 
 import io
 import json
+import math
 import zipfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +31,7 @@ from iecl.data.decoder import Unreadable, header_size
 from iecl.data.shard_files import read_range
 from iecl.data.tar_samples import MOST_BLOCK, TarSample, blocks_of
 from iecl.errors import UserError
-from iecl.files import atomic_file, check, parse_json
+from iecl.files import atomic_file, check, number, parse_json
 
 VERSION = 1
 PIECE = 2**23
@@ -169,6 +170,9 @@ def read_index(path: Path, folder: str) -> IndexFile:
     check(about, str(path), needed={"version": int, "shards": list[str], "classes": list[str], "short_side": float})
     if about["version"] != VERSION:
         raise UserError(f"{path} has version {about['version']}, this iecl reads {VERSION}", where="--data")
+    side = number(about["short_side"])
+    if not 0 <= side < math.inf:
+        raise _damaged(path, f"its images have a shorter side of {side:g}")
     blocks = found["blocks"]
     if blocks.ndim != 2 or blocks.shape[1] != 5:
         raise _damaged(path, "its table of blocks has another shape")
@@ -178,7 +182,7 @@ def read_index(path: Path, folder: str) -> IndexFile:
     if len(set(about["classes"])) < len(about["classes"]):
         raise _damaged(path, "its classes are not names that differ")
     shards = tuple(f"{folder}/{name}" if folder else name for name in about["shards"])
-    return IndexFile(path, shards, tuple(about["classes"]), about["short_side"], blocks)
+    return IndexFile(path, shards, tuple(about["classes"]), side, blocks)
 
 
 def _read(path: Path, wanted: list[str]) -> dict[str, Table]:
