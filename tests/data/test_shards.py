@@ -266,14 +266,20 @@ def test_shards_without_an_index_that_cannot_be_read_are_named(tmp_path: Path) -
         streamed(tmp_path / "b-*.tar")
 
 
-@pytest.mark.parametrize("side", ["Infinity", "-Infinity", "NaN", -1.0])
-def test_an_index_of_images_of_no_size_is_refused(side: object, shards: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        *(({"short_side": side}, "its images have a shorter side of") for side in ("Infinity", "-Infinity", "NaN", -1.0)),
+        *(({"shards": [name] * 9}, "a shard in it is called as no file can be") for name in ("\ud800", "a\0.tar")),
+    ],
+)
+def test_an_index_that_says_what_cannot_be_is_refused(change: dict[str, Any], what: str, shards: Path) -> None:
     path = shards / "index-all.npz"
     with np.load(path) as opened:
         tables = dict(opened)
-    about = json.loads(tables["about"].tobytes()) | {"short_side": side}
+    about = json.loads(tables["about"].tobytes()) | change
     np.savez(path, **tables | {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)})
-    with pytest.raises(UserError, match="its images have a shorter side of"):
+    with pytest.raises(UserError, match=what):
         streamed(shards)
 
 

@@ -13,6 +13,7 @@ each image, are read when somebody asks for them.
 import io
 import json
 import math
+import os
 import zipfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -170,6 +171,8 @@ def read_index(path: Path, folder: str) -> IndexFile:
     check(about, str(path), needed={"version": int, "shards": list[str], "classes": list[str], "short_side": float})
     if about["version"] != VERSION:
         raise UserError(f"{path} has version {about['version']}, this iecl reads {VERSION}", where="--data")
+    if not all(map(_can_be_a_file, about["shards"])):
+        raise _damaged(path, "a shard in it is called as no file can be")
     side = number(about["short_side"])
     if not 0 <= side < math.inf:
         raise _damaged(path, f"its images have a shorter side of {side:g}")
@@ -183,6 +186,13 @@ def read_index(path: Path, folder: str) -> IndexFile:
         raise _damaged(path, "its classes are not names that differ")
     shards = tuple(f"{folder}/{name}" if folder else name for name in about["shards"])
     return IndexFile(path, shards, tuple(about["classes"]), side, blocks)
+
+
+def _can_be_a_file(name: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
 
 
 def _read(path: Path, wanted: list[str]) -> dict[str, Table]:

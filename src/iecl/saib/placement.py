@@ -185,12 +185,8 @@ def place(
     covered = {name for number, name in enumerate(VIEWS) if placed.covers(number)}
     by_host = gradient != "none" and side != "target" and covered & online
     if not (by_host or covered & moved or is_expanded):
-        raise UserError(
-            f"nothing trains the block on the {side} side",
-            where=f"saib.host_gradient = {gradient}",
-            do="add a term that moves it (objective.entropy=coding-rate), choose another saib.side, "
-            "or keep its weights with saib.weights=frozen",
-        )
+        do = "add a term that moves it (objective.entropy=coding-rate), or use another saib.side or saib.weights=frozen"
+        raise UserError(f"nothing trains the block on the {side} side", where=f"saib.host_gradient = {gradient}", do=do)
     if settings.host_gradient in ("reversed", "cooperative") and not by_host:
         log.warning("has no effect: saib.host_gradient: the host's loss does not reach the block on the %s side", side)
     return placed
