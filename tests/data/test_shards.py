@@ -269,7 +269,10 @@ def test_shards_without_an_index_that_cannot_be_read_are_named(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        *(({"short_side": side}, "its images have a shorter side of") for side in ("Infinity", "-Infinity", "NaN", -1.0)),
+        *(
+            ({"short_side": side}, "its images have a shorter side of")
+            for side in ("Infinity", "-Infinity", "NaN", -1.0)
+        ),
         *(({"shards": [name] * 9}, "a shard in it is called as no file can be") for name in ("\ud800", "a\0.tar")),
     ],
 )
